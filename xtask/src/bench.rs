@@ -1,0 +1,89 @@
+//! `cargo xtask bench`: runs the bench crate and tells it which machine and commit it measures.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+
+use anyhow::Result;
+
+use crate::cargo;
+
+/// Runs the benches called `names`, or all. The bench crate writes its results itself.
+pub(crate) fn run(names: &[String]) -> Result<bool> {
+    let machine = machine();
+    let commit = commit();
+    let mut args = vec!["run", "--release", "--locked", "--package", "tenure-bench", "--"];
+    args.extend(["--machine", &machine, "--commit", &commit]);
+    args.extend(names.iter().map(String::as_str));
+    cargo::passthrough(&args)
+}
+
+/// Processor, cores, memory and kernel, in one line.
+fn machine() -> String {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let system = rustix::system::uname();
+    let mut parts = vec![
+        field(&cpuinfo, "model name")
+            .unwrap_or_else(|| system.machine().to_string_lossy().into_owned()),
+        format!("{cores} core{}", if cores == 1 { "" } else { "s" }),
+    ];
+    parts.extend(field(&meminfo, "MemTotal").as_deref().and_then(gibibytes));
+    let name = system.sysname().to_string_lossy();
+    parts.push(format!("{name} {}", system.release().to_string_lossy()));
+    parts.join(", ")
+}
+
+/// The first value of `name` in text of the form `name : value`.
+fn field(text: &str, name: &str) -> Option<String> {
+    let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
+    pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
+}
+
+/// `24565432 kB` as `23.4 GiB`.
+fn gibibytes(kilobytes: &str) -> Option<String> {
+    let number: f64 = kilobytes.strip_suffix(" kB")?.parse().ok()?;
+    Some(format!("{:.1} GiB", number / 1024.0 / 1024.0))
+}
+
+/// The short hash of the commit, with `-dirty` if the tree differs from it.
+///
+/// The results file does not count, since each run of the benches changes it.
+fn commit() -> String {
+    let Some(hash) = git(&["rev-parse", "--short", "HEAD"]) else { return "unknown".to_owned() };
+    let status = ["status", "--porcelain", "--", ".", ":(exclude)bench/RESULTS.md"];
+    match git(&status) {
+        Some(changes) if changes.is_empty() => hash,
+        _ => format!("{hash}-dirty"),
+    }
+}
+
+fn git(args: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(args).current_dir(cargo::root()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    output.status.success().then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let text = "model\t\t: 85\nmodel name\t: Some CPU @ 2.0GHz\nmodel name\t: Other\n";
+        assert_eq!(field(text, "model name").as_deref(), Some("Some CPU @ 2.0GHz"));
+        assert_eq!(field(text, "cores"), None);
+    }
+
+    #[test]
+    fn memory_is_shown_in_gibibytes() {
+        assert_eq!(gibibytes("24641536 kB").as_deref(), Some("23.5 GiB"));
+        assert_eq!(gibibytes("much"), None);
+    }
+
+    #[test]
+    fn the_machine_is_one_line() {
+        assert_eq!(machine().lines().count(), 1);
+    }
+}

@@ -1,0 +1,90 @@
+//! The chores of this workspace. `cargo xtask` lists them.
+//!
+//! Everything here must run on a machine that has Rust and a C toolchain and nothing else.
+//! What is missing is installed when that is allowed, and otherwise listed as skipped.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a task runner talks to the person who started it"
+)]
+
+mod bench;
+mod cargo;
+mod features;
+mod licences;
+mod packages;
+mod process;
+mod report;
+mod spdx;
+mod steps;
+mod system;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::process::Interrupted;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test [--long] [--only STEP]  run all checks and tests, as CI does; --long adds the soaks
+  bench [NAME...]              run the benches and write bench/RESULTS.md
+  tidy                         check the numbers and habits that no other tool checks
+  features                     lint each published crate with every set of its features
+  fmt                          format all code
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match process::catch_signals().and_then(|()| run(&args)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            match error.downcast_ref::<Interrupted>() {
+                Some(interrupted) => ExitCode::from(interrupted.exit_code()),
+                None => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+/// Runs one command. `false` says that it ran to its end and found something wrong.
+fn run(args: &[String]) -> Result<bool> {
+    let Some((command, rest)) = args.split_first() else {
+        print!("{USAGE}\nsteps of `cargo xtask test`:\n\n{}", steps::list());
+        return Ok(true);
+    };
+    match (command.as_str(), rest) {
+        ("test", rest) => test::run(&test::Options::parse(rest)?),
+        ("bench", names) => bench::run(names),
+        ("tidy", []) => tidy::run(),
+        ("features", []) => features::run(),
+        ("fmt", []) => cargo::passthrough(&["fmt", "--all"]),
+        ("help" | "--help" | "-h", []) => run(&[]),
+        ("tidy" | "features" | "fmt", _) => bail!("`{command}` takes no arguments"),
+        _ => bail!("there is no command `{command}`; `cargo xtask` lists them"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(args: &[&str]) -> String {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        run(&args).expect_err("the arguments are wrong").to_string()
+    }
+
+    #[test]
+    fn wrong_arguments_are_refused_before_anything_runs() {
+        assert_eq!(error_of(&["tset"]), "there is no command `tset`; `cargo xtask` lists them");
+        assert_eq!(error_of(&["fmt", "--check"]), "`fmt` takes no arguments");
+        assert!(error_of(&["test", "--only", "nothing"]).contains("no step `nothing`"));
+        assert!(error_of(&["test", "--only"]).contains("--only needs the name of a step"));
+        assert!(error_of(&["test", "--short"]).contains("unknown argument `--short`"));
+    }
+}

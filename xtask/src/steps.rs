@@ -1,0 +1,101 @@
+//! The steps of `cargo xtask test`, in the order in which they run.
+
+use anyhow::Result;
+
+use crate::cargo;
+use crate::report::Counts;
+use crate::test::{StepRun, Verdict};
+use crate::{features, licences, system, tidy};
+
+/// One step of the test run.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// Runs even after an earlier quick step failed.
+    pub(crate) quick: bool,
+    pub(crate) run: Run,
+}
+
+/// All steps.
+pub(crate) const STEPS: &[Step] = &[
+    quick("fmt", "the code is formatted", fmt),
+    quick("tidy", "our own numbers and habits", tidy::step),
+    quick("clippy", "no warnings anywhere", clippy),
+    slow("build", "tests and examples compile", build),
+    slow("tests", "tests and doc tests that need nothing but Rust", tests),
+    slow("docs", "the documentation has no warnings", docs),
+    slow("features", "every set of features", features::step),
+    slow("system", "tests that need more, such as root or a package", system::step),
+    slow("licences", "licences, banned crates and sources", licences::step),
+];
+
+type Run = fn(&mut StepRun<'_>) -> Result<Verdict>;
+
+const fn quick(name: &'static str, about: &'static str, run: Run) -> Step {
+    Step { name, about, quick: true, run }
+}
+
+const fn slow(name: &'static str, about: &'static str, run: Run) -> Step {
+    Step { name, about, quick: false, run }
+}
+
+/// The steps, one line each.
+pub(crate) fn list() -> String {
+    STEPS.iter().map(|step| format!("  {:<10} {}\n", step.name, step.about)).collect()
+}
+
+fn fmt(step: &mut StepRun<'_>) -> Result<Verdict> {
+    if lacks_component(step, "fmt", "rustfmt")? {
+        return Ok(Verdict::Skipped);
+    }
+    Ok(Verdict::of(step.cargo(&["fmt", "--all", "--check", "--", "--color", "never"])?))
+}
+
+fn clippy(step: &mut StepRun<'_>) -> Result<Verdict> {
+    if lacks_component(step, "clippy", "clippy")? {
+        return Ok(Verdict::Skipped);
+    }
+    let args = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+    Ok(Verdict::of(step.cargo(&args)?))
+}
+
+fn build(step: &mut StepRun<'_>) -> Result<Verdict> {
+    Ok(Verdict::of(step.cargo(&["test", "--workspace", "--locked", "--no-run"])?))
+}
+
+fn tests(step: &mut StepRun<'_>) -> Result<Verdict> {
+    let success = step.cargo(&["test", "--workspace", "--locked", "--no-fail-fast"])?;
+    step.session.counts = Some(Counts::of(&step.log_text()?));
+    Ok(Verdict::of(success))
+}
+
+fn docs(step: &mut StepRun<'_>) -> Result<Verdict> {
+    let mut command = cargo::command();
+    command.args(["doc", "--workspace", "--no-deps", "--locked"]);
+    command.env("RUSTDOCFLAGS", "-Dwarnings").env("CARGO_TERM_COLOR", "never");
+    Ok(Verdict::of(step.run(&mut command)?))
+}
+
+/// Notes a skip if this toolchain came without one of its usual components.
+fn lacks_component(step: &mut StepRun<'_>, subcommand: &str, component: &str) -> Result<bool> {
+    let found = cargo::has_subcommand(subcommand)?;
+    if !found {
+        let remedy = format!("get it with `rustup component add {component}`");
+        step.skip(format!("step {subcommand}: {component} is not installed"), remedy);
+    }
+    Ok(!found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn steps_have_names_of_their_own_and_the_quick_ones_come_first() {
+        let names: BTreeSet<&str> = STEPS.iter().map(|step| step.name).collect();
+        assert_eq!(names.len(), STEPS.len());
+        assert!(STEPS.is_sorted_by_key(|step| !step.quick));
+    }
+}
