@@ -1,0 +1,60 @@
+//! The heart of tenure: its words, its pure machine, and the contract that stores keep.
+//!
+//! Many instances of a program run; exactly one must do the work. This crate decides who, from
+//! nothing but inputs and times that it is handed. It has no clock, no random numbers, no I/O and
+//! no runtime, so that production, simulator and model checker run the same code. Programs use
+//! the crate `tenure`; those who teach tenure another engine implement [`Store`] from here.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tenure_core::*;
+//!
+//! let candidate = CandidateId::new("web-1", 7)?;
+//! let settings = Settings::new(Name::new("invoices")?, candidate, Timing::default());
+//! let (mut machine, mut out) = (Machine::new(settings), Actions::new());
+//! machine.handle(Time::ZERO, Input::Campaign, &mut out);
+//! assert!(out.iter().any(|action| matches!(action, Action::Send(Op::Acquire { .. }))));
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! # Nouns
+//! An *election* is a named contest, a *candidate* one incarnation of one process, a *lease* what
+//! the store records, a *term* the store's number of one reign and the fencing token, a *margin*
+//! the time between the end of trust and the expiry of the lease, a *hint* a reason to look again.
+//!
+//! # Guarantees
+//! I1 to I7 of `docs/invariants.md`, given a store that keeps its contract and clocks whose rates
+//! differ by at most 1 %.
+//!
+//! # Non-guarantees
+//! No lease can stop a paused process from acting late. A fence can: give [`Term`] to every write.
+
+mod channels;
+mod clock;
+mod duration;
+mod error;
+mod identity;
+mod ledger;
+mod machine;
+mod op;
+mod store;
+mod term;
+mod time;
+mod timing;
+
+pub use channels::{Channels, Inbox, Message, Receipt};
+pub use clock::Clock;
+pub use duration::{parse_duration, show_duration};
+pub use error::{Error, ErrorKind};
+pub use identity::{CandidateId, Holder, Name};
+pub use ledger::{Claim, Ledger, Tick, TickEnd};
+#[cfg(feature = "sabotage")]
+pub use machine::Sabotage;
+pub use machine::{Action, Actions, Input, Machine, Past, Pick, Reason, Report, Settings};
+pub use op::{Grant, Lease, Metadata, Op, Outcome, Reply, Sight};
+pub use store::{
+    BoxFuture, Expiry, Hint, Hints, NoHints, RELEASE_MEMORY, Store, StoreExt, StoreInfo,
+};
+pub use term::Term;
+pub use time::Time;
+pub use timing::Timing;

@@ -1,0 +1,51 @@
+//! Deliberate faults, so that the checkers can show that they would notice real ones.
+//!
+//! Without the feature `sabotage` every question in here is answered with no and costs nothing.
+//! Never turn that feature on in a program that is to be relied upon.
+
+use super::state::{State, Window};
+use super::{Actions, Machine};
+use crate::{Term, Time};
+
+/// One way for the machine to be wrong, for tests of the checkers only.
+///
+/// `docs/proof-faults.md` says which checker catches which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    not(feature = "sabotage"),
+    expect(unreachable_pub, reason = "public with the feature only")
+)]
+pub enum Sabotage {
+    /// Trust is counted from the reply instead of from the request (breaks I3).
+    TrustFromReply,
+    /// The lease is given back before the work has ended (breaks I1).
+    ReleaseBeforeDrain,
+    /// A hint is taken for a vacant lease (breaks I5).
+    HintBelieved,
+    /// An acquire does not say which term was led last, and whatever comes is led (breaks C1).
+    OldTermAgain,
+    /// An answer is looked at before the deadlines that have passed (breaks I3).
+    LateGrantRevives,
+}
+
+impl Machine {
+    /// Whether this fault is switched on.
+    #[inline]
+    pub(super) fn sabotaged(&self, fault: Sabotage) -> bool {
+        #[cfg(feature = "sabotage")]
+        return self.settings.sabotage == Some(fault);
+        #[cfg(not(feature = "sabotage"))]
+        {
+            let _ = fault;
+            false
+        }
+    }
+
+    /// What a hint does under [`Sabotage::HintBelieved`]: a follower that waits leads at once.
+    pub(super) fn believe(&mut self, now: Time, out: &mut Actions) {
+        let term = Term::successor(self.led.max(self.seen), None);
+        if let (State::Waiting { .. }, None, Some(term)) = (&self.state, self.flight, term) {
+            self.lead(term, now, Window::renewal(now, &self.settings.timing), out);
+        }
+    }
+}
