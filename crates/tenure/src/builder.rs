@@ -1,0 +1,237 @@
+//! Sets up an election: checked once, as a whole.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::{Error, Metadata, Name, Settings, Store, Term, Timing};
+use tokio::sync::mpsc;
+
+use crate::callback::{CallbackResult, Callbacks, callback};
+use crate::driver::{Command, NewSlot};
+use crate::election::Inner;
+use crate::relay::{ROOM, Relay};
+use crate::shared::Shared;
+use crate::{Candidate, Election};
+
+/// Sets up an [`Election`]. Nothing is checked before [`build`](ElectionBuilder::build) or
+/// [`start`](ElectionBuilder::start), which then check everything.
+#[must_use = "a builder does nothing until build() or start()"]
+pub struct ElectionBuilder {
+    source: Source,
+    name: String,
+    profile: Option<String>,
+    ttl: Option<Duration>,
+    renew_every: Option<Duration>,
+    margin: Option<Duration>,
+    drain: Option<Duration>,
+    metadata: Option<String>,
+    term_floor: Option<Term>,
+    fail_closed: bool,
+    callbacks: Callbacks,
+}
+
+pub(crate) enum Source {
+    Candidate(Candidate),
+    Store { store: Arc<dyn Store>, label: Option<String> },
+}
+
+impl ElectionBuilder {
+    pub(crate) fn new(source: Source, name: &str) -> ElectionBuilder {
+        ElectionBuilder {
+            source,
+            name: name.to_owned(),
+            profile: None,
+            ttl: None,
+            renew_every: None,
+            margin: None,
+            drain: None,
+            metadata: None,
+            term_floor: None,
+            fail_closed: false,
+            callbacks: Callbacks::default(),
+        }
+    }
+
+    /// The readable part of the candidate's identity; `host:pid` if not given. Only for an election
+    /// that was set up on a store: a [`Candidate`] has its label already.
+    pub fn label(mut self, new: impl Into<String>) -> ElectionBuilder {
+        if let Source::Store { label, .. } = &mut self.source {
+            *label = Some(new.into());
+        }
+        self
+    }
+
+    /// A named set of durations: `fast`, `normal` or `unreliable-network`. Durations given one by
+    /// one override it.
+    pub fn profile(mut self, name: impl Into<String>) -> ElectionBuilder {
+        self.profile = Some(name.into());
+        self
+    }
+
+    /// How long a lease lasts without being renewed. The other durations follow from it unless
+    /// given.
+    pub fn ttl(mut self, ttl: Duration) -> ElectionBuilder {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// How often the lease is renewed; at most a third of the ttl.
+    pub fn renew_every(mut self, every: Duration) -> ElectionBuilder {
+        self.renew_every = Some(every);
+        self
+    }
+
+    /// How long before the lease expires its holder stops trusting it.
+    pub fn margin(mut self, margin: Duration) -> ElectionBuilder {
+        self.margin = Some(margin);
+        self
+    }
+
+    /// How long work has to wind up.
+    pub fn drain(mut self, drain: Duration) -> ElectionBuilder {
+        self.drain = Some(drain);
+        self
+    }
+
+    /// A JSON object of at most 4 KiB that others see while this instance leads.
+    pub fn metadata(mut self, json: impl Into<String>) -> ElectionBuilder {
+        self.metadata = Some(json.into());
+        self
+    }
+
+    /// Terms are at least this one. For moving an election to another store: the last term of the
+    /// old one, plus one.
+    pub fn term_floor(mut self, floor: Term) -> ElectionBuilder {
+        self.term_floor = Some(floor);
+        self
+    }
+
+    /// Step down at the first renewal whose outcome is unknown, instead of trying again while trust
+    /// lasts.
+    pub fn fail_closed(mut self, fail_closed: bool) -> ElectionBuilder {
+        self.fail_closed = fail_closed;
+        self
+    }
+
+    /// Called when this instance begins to lead. If it returns a future, that is dropped when
+    /// leadership is lost before it ends. A panic resigns.
+    pub fn on_elected<K, R: CallbackResult<K>>(
+        mut self,
+        call: impl Fn(Term) -> R + Send + Sync + 'static,
+    ) -> ElectionBuilder {
+        self.callbacks.elected = Some(callback(call));
+        self
+    }
+
+    /// Called when this instance no longer leads, and only if it did. The lease is kept while the
+    /// returned future winds up, at most for the drain; then it is dropped.
+    pub fn on_lost<K, R: CallbackResult<K>>(
+        mut self,
+        call: impl Fn(Term) -> R + Send + Sync + 'static,
+    ) -> ElectionBuilder {
+        self.callbacks.lost = Some(callback(call));
+        self
+    }
+
+    /// Called at each change: with the term when this instance begins to lead, with `None` when it
+    /// no longer does.
+    pub fn on_change<K, R: CallbackResult<K>>(
+        mut self,
+        call: impl Fn(Option<Term>) -> R + Send + Sync + 'static,
+    ) -> ElectionBuilder {
+        self.callbacks.change = Some(callback(call));
+        self
+    }
+
+    /// Called when a call to the store fails or a callback panics.
+    pub fn on_error<K, R: CallbackResult<K>>(
+        mut self,
+        call: impl Fn(Error) -> R + Send + Sync + 'static,
+    ) -> ElectionBuilder {
+        self.callbacks.error = Some(callback(call));
+        self
+    }
+
+    /// Checks everything and makes the election, without taking part yet. Callbacks run on the
+    /// tokio runtime that this is called on.
+    ///
+    /// # Errors
+    /// `Config`, one sentence for what does not fit; the first such thing only.
+    pub fn build(self) -> Result<Election, Error> {
+        let name = Name::new(&self.name)?;
+        let timing = self.timing()?;
+        let metadata = self.metadata.as_deref().map(Metadata::new).transpose()?;
+        let runtime = match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => Some(runtime),
+            Err(_) if self.callbacks.is_empty() => None,
+            Err(_) => {
+                return Err(Error::config(
+                    "callbacks need a tokio runtime to run on; build the election inside one",
+                ));
+            }
+        };
+        let candidate = match self.source {
+            Source::Candidate(candidate) => candidate,
+            Source::Store { store, label } => {
+                timing.check_store_minimum(store.info().min_ttl)?;
+                let builder = Candidate::builder(store);
+                match label {
+                    Some(label) => builder.label(label).build()?,
+                    None => builder.build()?,
+                }
+            }
+        };
+        timing.check_store_minimum(candidate.store_info().min_ttl)?;
+        candidate.reserve(&name)?;
+        let mut settings = Settings::new(name.clone(), candidate.id().clone(), timing);
+        settings.metadata = metadata;
+        settings.term_floor = self.term_floor;
+        settings.fail_closed = self.fail_closed;
+        let id = candidate.next_slot();
+        let clock = candidate.clock().clone();
+        let shared = Arc::new(Shared::new(name, candidate.id().clone(), timing, clock));
+        let relay = runtime.filter(|_| !self.callbacks.is_empty()).map(|runtime| {
+            let (notices, queue) = mpsc::channel(ROOM);
+            let commands = candidate.commands().downgrade();
+            runtime.spawn(Relay::new(self.callbacks, queue, &shared, commands, id).run());
+            notices
+        });
+        let new = NewSlot { id, settings, shared: shared.clone(), relay };
+        candidate.command(Command::Add(Box::new(new)))?;
+        Ok(Election::new(Inner { id, shared, candidate }))
+    }
+
+    /// Builds the election and starts it: see [`Election::start`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future withdraws.
+    ///
+    /// # Errors
+    /// As for [`build`](ElectionBuilder::build) and [`Election::start`].
+    pub async fn start(self) -> Result<Election, Error> {
+        let election = self.build()?;
+        election.start().await?;
+        Ok(election)
+    }
+
+    /// Explicit durations over the profile over the defaults.
+    fn timing(&self) -> Result<Timing, Error> {
+        let base = match &self.profile {
+            Some(profile) => Timing::profile(profile)?,
+            None => Timing::default(),
+        };
+        let mut timing = self.ttl.map_or(base, Timing::new);
+        timing.renew_every = self.renew_every.unwrap_or(timing.renew_every);
+        timing.margin = self.margin.unwrap_or(timing.margin);
+        timing.drain = self.drain.unwrap_or(timing.drain);
+        timing.check()?;
+        Ok(timing)
+    }
+}
+
+impl fmt::Debug for ElectionBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ElectionBuilder").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,184 @@
+//! One process incarnation on one store, and the thread that acts for it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tenure_core::{CandidateId, Clock, Error, ErrorKind, Name, Op, Reply, Store, StoreInfo};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::builder::{ElectionBuilder, Source};
+use crate::clock::AnyClock;
+use crate::driver::{Command, Commands, Driver, Names};
+
+/// One process incarnation that takes part in elections on one store.
+///
+/// It owns the driver: one thread that carries all its elections and batches what they have to say
+/// to the store into few calls. Cloning gives another handle to the same candidate.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use tenure::{Candidate, MemoryStore};
+///
+/// # #[tokio::main] async fn main() -> Result<(), tenure::Error> {
+/// let candidate = Candidate::builder(Arc::new(MemoryStore::new())).label("web-1").build()?;
+/// let invoices = candidate.election("invoices").start().await?;
+/// let reports = candidate.election("reports").start().await?;
+/// assert!(invoices.is_leader() && reports.is_leader());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Candidate {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    id: CandidateId,
+    info: StoreInfo,
+    clock: AnyClock,
+    commands: Commands,
+    names: Names,
+    next_slot: AtomicU64,
+}
+
+impl Candidate {
+    /// A candidate on this store.
+    pub fn builder(store: Arc<dyn Store>) -> CandidateBuilder {
+        CandidateBuilder { store, label: None, clock: AnyClock::Boot }
+    }
+
+    /// Takes part in the election of this name: set it up, then `start` it.
+    pub fn election(&self, name: &str) -> ElectionBuilder {
+        ElectionBuilder::new(Source::Candidate(self.clone()), name)
+    }
+
+    /// Who this is.
+    pub fn id(&self) -> &CandidateId {
+        &self.inner.id
+    }
+
+    /// What its store promises.
+    pub fn store_info(&self) -> &StoreInfo {
+        &self.inner.info
+    }
+
+    pub(crate) fn clock(&self) -> &AnyClock {
+        &self.inner.clock
+    }
+
+    pub(crate) fn commands(&self) -> &Commands {
+        &self.inner.commands
+    }
+
+    pub(crate) fn next_slot(&self) -> u64 {
+        self.inner.next_slot.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Reserves a name: one candidate enters each election once (A3).
+    pub(crate) fn reserve(&self, name: &Name) -> Result<(), Error> {
+        let mut names = self.inner.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.insert(name.clone()) {
+            return Ok(());
+        }
+        Err(Error::config(format!(
+            "this candidate takes part in {name:?} already; clone that handle, or build another \
+             candidate"
+        )))
+    }
+
+    pub(crate) fn command(&self, command: Command) -> Result<(), Error> {
+        self.inner.commands.send(command).map_err(|_| driver_gone())
+    }
+
+    /// Has the driver carry out one op, apart from any election.
+    pub(crate) async fn apply(&self, op: Op, timeout: Duration) -> Result<Reply, Error> {
+        let (done, reply) = oneshot::channel();
+        self.command(Command::Apply { op, timeout, done })?;
+        reply.await.map_err(|_| driver_gone())
+    }
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Candidate").field("id", &self.inner.id).finish_non_exhaustive()
+    }
+}
+
+/// Sets up a [`Candidate`].
+#[must_use = "a builder does nothing until build()"]
+pub struct CandidateBuilder {
+    store: Arc<dyn Store>,
+    label: Option<String>,
+    clock: AnyClock,
+}
+
+impl CandidateBuilder {
+    /// The readable part of its identity; `host:pid` if not given.
+    pub fn label(mut self, label: impl Into<String>) -> CandidateBuilder {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Another clock than the real one, for tests.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> CandidateBuilder {
+        self.clock = AnyClock::Other(clock);
+        self
+    }
+
+    /// Makes the candidate and starts its driver's thread. The thread ends when the last handle to
+    /// the candidate and its elections is gone and what they held is given back.
+    ///
+    /// # Errors
+    /// `Config` for a bad label, `Unavailable` if the thread can't be started.
+    pub fn build(self) -> Result<Candidate, Error> {
+        let label = self.label.unwrap_or_else(default_label);
+        let id = CandidateId::new(&label, uuid::Uuid::now_v7().as_u128())?;
+        let info = self.store.info();
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let names = Names::default();
+        spawn_driver(self.store, self.clock.clone(), receiver, names.clone())?;
+        let next_slot = AtomicU64::new(0);
+        let clock = self.clock;
+        Ok(Candidate { inner: Arc::new(Inner { id, info, clock, commands, names, next_slot }) })
+    }
+}
+
+impl fmt::Debug for CandidateBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CandidateBuilder").field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+fn default_label() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host: String = host.chars().filter(|letter| !letter.is_control()).take(40).collect();
+    format!("{host}:{}", std::process::id())
+}
+
+fn spawn_driver(
+    store: Arc<dyn Store>,
+    clock: AnyClock,
+    commands: mpsc::UnboundedReceiver<Command>,
+    names: Names,
+) -> Result<(), Error> {
+    let no_thread = |error: std::io::Error| {
+        Error::new(ErrorKind::Unavailable, "the driver's thread can't be started").caused_by(error)
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
+    std::thread::Builder::new()
+        .name("tenure-driver".to_owned())
+        .spawn(move || {
+            runtime.block_on(async move { Driver::new(store, clock, commands, names).run().await });
+            // Calls that hang must not keep the thread.
+            runtime.shutdown_background();
+        })
+        .map_err(no_thread)?;
+    Ok(())
+}
+
+pub(crate) fn driver_gone() -> Error {
+    Error::new(ErrorKind::Stopped, "the candidate's driver has ended")
+}

@@ -1,0 +1,408 @@
+//! The handle to one election, and how it is set up.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use tenure_core::{CandidateId, Error, ErrorKind, Name, Op, Reply, Store, Term, Time, Timing};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::builder::{ElectionBuilder, Source};
+use crate::candidate::{Candidate, driver_gone};
+use crate::driver::Command;
+use crate::shared::{Phase, Reign, Shared};
+use crate::{Event, Leader, Tenure};
+
+/// One candidate's part in one election. Cloning is cheap and gives another handle to the same.
+///
+/// Taking part goes on until [`stop`](Election::stop), or until the last handle and the last
+/// [`Tenure`] are dropped, which withdraws without waiting.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use tenure::{Election, MemoryStore};
+///
+/// # #[tokio::main] async fn main() -> Result<(), tenure::Error> {
+/// let store = Arc::new(MemoryStore::new());
+/// let election = Election::builder("nightly-report", store).start().await?;
+/// if election.is_leader() {
+///     println!("this instance sends the report, as term {}", election.term().unwrap());
+/// }
+/// election.stop().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Election {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) id: u64,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) candidate: Candidate,
+}
+
+impl Election {
+    pub(crate) fn new(inner: Inner) -> Election {
+        Election { inner: Arc::new(inner) }
+    }
+
+    /// Sets up an election on a store, for a process that takes part in one only. Those who take
+    /// part in many share a [`Candidate`].
+    pub fn builder(name: &str, store: Arc<dyn Store>) -> ElectionBuilder {
+        ElectionBuilder::new(Source::Store { store, label: None }, name)
+    }
+
+    /// May I start something? True while leading, false from the step-down on, by itself, even if
+    /// everything else in the process hangs. One load, and one clock read only while leading:
+    /// cheap enough for a tight loop.
+    #[inline]
+    pub fn is_leader(&self) -> bool {
+        self.inner.shared.is_leader()
+    }
+
+    /// The term this instance leads now.
+    pub fn term(&self) -> Option<Term> {
+        self.inner.shared.term()
+    }
+
+    /// The election's name.
+    pub fn name(&self) -> &Name {
+        &self.inner.shared.election
+    }
+
+    /// This candidate.
+    pub fn candidate(&self) -> &CandidateId {
+        &self.inner.shared.candidate
+    }
+
+    /// The durations of its lease.
+    pub fn timing(&self) -> &Timing {
+        &self.inner.shared.timing
+    }
+
+    /// Takes part from now on. Returns after the first attempt, so that a lone instance leads when
+    /// this returns. Starting twice is starting once; starting after a stop works.
+    ///
+    /// A store that does not answer is no error: the election is a follower and keeps trying.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the election takes part whether or not the future is awaited to its end.
+    ///
+    /// # Errors
+    /// Whatever makes the store useless for good: a missing privilege, a corrupt file. The election
+    /// is stopped then.
+    pub async fn start(&self) -> Result<(), Error> {
+        let (done, first) = oneshot::channel();
+        self.inner.command(Command::Start { id: self.inner.id, done })?;
+        let first = first.await.map_err(|_| driver_gone())?;
+        if first.is_err() {
+            let (done, _stopped) = oneshot::channel();
+            self.inner.command(Command::Stop { id: self.inner.id, done })?;
+        }
+        first
+    }
+
+    /// Takes no part, but keeps track of who leads: each change is an [`Event::LeaderChanged`].
+    /// Returns after the first look. An election that takes part sees all of this anyway.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the election is observed whether or not the future is awaited to its end.
+    ///
+    /// # Errors
+    /// As for [`start`](Election::start).
+    pub async fn observe(&self) -> Result<(), Error> {
+        let (done, first) = oneshot::channel();
+        self.inner.command(Command::Observe { id: self.inner.id, done })?;
+        first.await.map_err(|_| driver_gone())?
+    }
+
+    /// Takes no further part: tells the work to stop, waits for it (at most the drain, then it is
+    /// aborted), gives the lease back. Safe on a follower and when stopped already.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: stopping goes on without the future.
+    ///
+    /// # Errors
+    /// `Unavailable` if the work would not end or the store could not be told. The election is
+    /// stopped all the same, and the lease runs out by itself.
+    pub async fn stop(&self) -> Result<(), Error> {
+        let (done, stopped) = oneshot::channel();
+        self.inner.command(Command::Stop { id: self.inner.id, done })?;
+        stopped.await.map_err(|_| driver_gone())?
+    }
+
+    /// Gives up the present reign, if this instance leads: as [`stop`](Election::stop), but then it
+    /// steps back for one `renew_every` and campaigns again.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: resigning goes on without the future.
+    ///
+    /// # Errors
+    /// As for [`stop`](Election::stop).
+    pub async fn resign(&self) -> Result<(), Error> {
+        let (done, resigned) = oneshot::channel();
+        let id = self.inner.id;
+        self.inner.command(Command::Resign { id, term: None, done: Some(done) })?;
+        resigned.await.map_err(|_| driver_gone())?
+    }
+
+    /// Waits until this instance leads, and returns the handle of that reign. An election that was
+    /// not started takes part for as long as somebody waits here or holds the handle. Each reign
+    /// has one handle; a second caller waits for the next.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future withdraws, unless the election was started.
+    ///
+    /// # Errors
+    /// `Stopped` if the election is stopped meanwhile.
+    pub async fn campaign(&self) -> Result<Tenure, Error> {
+        let stops = self.inner.shared.status.borrow().stops;
+        self.campaign_since(stops).await
+    }
+
+    async fn campaign_since(&self, stops: u64) -> Result<Tenure, Error> {
+        let mut status = self.inner.shared.status.subscribe();
+        let _taking_part = TakingPart::enter(&self.inner)?;
+        loop {
+            let (reign, stopped) = {
+                let status = status.borrow_and_update();
+                (status.reign.clone(), status.stops != stops)
+            };
+            if stopped {
+                return Err(stopped_meanwhile());
+            }
+            if let Some(reign) = reign.filter(|reign| reign.claim()) {
+                return Ok(Tenure::new(self.inner.clone(), reign));
+            }
+            status.changed().await.map_err(|_| driver_gone())?;
+        }
+    }
+
+    /// Runs `work` each time this instance leads. On loss the work is told through its tenure's
+    /// [`lost`](Tenure::lost); if it has not ended when its time is over it is dropped. Then the
+    /// next reign is waited for. Returns what the work returns if it ends by itself while leading,
+    /// and `None` once the election is stopped.
+    ///
+    /// A panic of the work gives up leadership and goes on to the caller.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future drops the work and resigns.
+    ///
+    /// # Errors
+    /// `Stopped` if the candidate's driver has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tenure::{Election, MemoryStore};
+    /// # async fn migrate(_term: tenure::Term) -> u32 { 7 }
+    /// # #[tokio::main] async fn main() -> Result<(), tenure::Error> {
+    /// # let election = Election::builder("migration", Arc::new(MemoryStore::new())).build()?;
+    /// let moved = election.lead(|tenure| async move { migrate(tenure.term()).await }).await?;
+    /// assert_eq!(moved, Some(7));
+    /// # Ok(()) }
+    /// ```
+    pub async fn lead<T, F>(
+        &self,
+        mut work: impl FnMut(Arc<Tenure>) -> F,
+    ) -> Result<Option<T>, Error>
+    where
+        F: Future<Output = T>,
+    {
+        let stops = self.inner.shared.status.borrow().stops;
+        let _taking_part = TakingPart::enter(&self.inner)?;
+        loop {
+            let tenure = match self.campaign_since(stops).await {
+                Ok(tenure) => Arc::new(tenure),
+                Err(error) if error.kind() == ErrorKind::Stopped => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let value = tokio::select! {
+                value = work(tenure.clone()) => Some(value),
+                () = told_to_end(&tenure) => None,
+            };
+            let by_itself = tenure.is_leader();
+            let vacated = tenure.ask_to_resign()?;
+            drop(tenure);
+            if let Ok(Err(error)) = vacated.await {
+                tracing::warn!(%error, "the lease was not given back");
+            }
+            if value.is_some() && by_itself {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Runs `work` if this instance leads, else returns `None` at once. The work is dropped, and
+    /// `None` returned, when trust ends before it does.
+    ///
+    /// # Cancel safety
+    /// As cancel safe as the work.
+    pub async fn run_if_leader<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let reign = self.inner.shared.status.borrow().reign.clone();
+        let reign = reign.filter(|reign| self.is_leader() && reign.enter())?;
+        let working = Working { inner: &self.inner, reign };
+        let mut phase = working.reign.phase.subscribe();
+        tokio::select! {
+            biased;
+            _ = phase.wait_for(|phase| matches!(phase, Phase::Over(_))) => None,
+            value = work => working.is_current().then_some(value),
+        }
+    }
+
+    /// Asks the store who leads: one read. `None` if nobody does.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is changed.
+    ///
+    /// # Errors
+    /// Whatever kept the store from answering.
+    pub async fn current_leader(&self) -> Result<Option<Leader>, Error> {
+        let op = Op::Read { election: self.name().clone() };
+        match self.inner.candidate.apply(op, self.timing().call_timeout()).await? {
+            Reply::Seen(sight) | Reply::Refused(sight) => Ok(sight.lease.map(Leader::from)),
+            Reply::Unknown(error) => Err(error),
+            Reply::Granted(_) => {
+                Err(Error::new(ErrorKind::Corrupt, "the store granted a read; this is a bug in it"))
+            }
+        }
+    }
+
+    /// Who was last seen to lead, if not this instance; no call to the store.
+    pub fn last_seen_leader(&self) -> Option<Leader> {
+        self.inner.shared.status.borrow().leader.clone()
+    }
+
+    /// Everything that happens from now on, in order.
+    pub fn events(&self) -> Events {
+        Events { receiver: self.inner.shared.subscribe() }
+    }
+
+    /// The term led, each time it changes. Lost and regained is never the same value.
+    pub fn changes(&self) -> Changes {
+        Changes { events: self.events(), leading: self.term() }
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election")
+            .field("name", self.name())
+            .field("candidate", self.candidate())
+            .field("term", &self.term())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(crate) fn command(&self, command: Command) -> Result<(), Error> {
+        self.candidate.command(command)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let _driver_gone = self.command(Command::Remove { id: self.id });
+    }
+}
+
+/// Keeps an election taking part while somebody waits for it.
+struct TakingPart<'a>(&'a Inner);
+
+impl<'a> TakingPart<'a> {
+    fn enter(inner: &'a Inner) -> Result<TakingPart<'a>, Error> {
+        inner.command(Command::Enter { id: inner.id })?;
+        Ok(TakingPart(inner))
+    }
+}
+
+impl Drop for TakingPart<'_> {
+    fn drop(&mut self) {
+        let _driver_gone = self.0.command(Command::Exit { id: self.0.id });
+    }
+}
+
+/// Work under a reign without its handle: waited for before the lease is given back.
+struct Working<'a> {
+    inner: &'a Inner,
+    reign: Arc<Reign>,
+}
+
+impl Working<'_> {
+    fn is_current(&self) -> bool {
+        self.inner.shared.clock.now() < self.reign.trust_until()
+    }
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        if self.reign.exit() {
+            let ended = Command::WorkEnded { id: self.inner.id, term: self.reign.term };
+            let _driver_gone = self.inner.command(ended);
+        }
+    }
+}
+
+async fn told_to_end(tenure: &Tenure) {
+    tenure.lost().await;
+    tenure.ended().await;
+}
+
+/// What happens in one election, in order.
+#[derive(Debug)]
+pub struct Events {
+    receiver: mpsc::Receiver<(Time, Event)>,
+}
+
+impl Events {
+    /// The next event; `None` once the election is gone.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no event is lost.
+    pub async fn next(&mut self) -> Option<Event> {
+        Some(self.next_at().await?.1)
+    }
+
+    /// The next event and the instant at which it happened, on the candidate's clock; `None` once
+    /// the election is gone.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no event is lost.
+    pub async fn next_at(&mut self) -> Option<(Time, Event)> {
+        self.receiver.recv().await
+    }
+}
+
+/// The term that this instance leads, each time it changes.
+#[derive(Debug)]
+pub struct Changes {
+    events: Events,
+    leading: Option<Term>,
+}
+
+impl Changes {
+    /// The next change: the term that began, or `None` at its end; the outer `None` once the
+    /// election is gone.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no change is lost.
+    pub async fn next(&mut self) -> Option<Option<Term>> {
+        loop {
+            let now = match self.events.next().await? {
+                Event::Elected { term } => Some(term),
+                Event::Draining { .. } => None,
+                _ => continue,
+            };
+            if now != self.leading {
+                self.leading = now;
+                return Some(now);
+            }
+        }
+    }
+}
+
+fn stopped_meanwhile() -> Error {
+    Error::new(ErrorKind::Stopped, "the election was stopped while waiting to lead")
+}

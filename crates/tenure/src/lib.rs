@@ -1,0 +1,81 @@
+//! Leadership with a term.
+//!
+//! Many instances of a program run; exactly one of them must do the work: fire the cron jobs, drain
+//! the queue, reconcile, migrate. tenure elects it, tells it, takes the job away *before* anyone
+//! else can get it, and hands over in milliseconds.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tenure::{Election, MemoryStore};
+//!
+//! # #[tokio::main] async fn main() -> Result<(), tenure::Error> {
+//! let store = Arc::new(MemoryStore::new()); // or SQLite, Postgres, Redis
+//! let election = Election::builder("invoices", store).start().await?;
+//! let sent = election
+//!     .lead(|tenure| async move {
+//!         // The term is the fencing token: it goes with every write.
+//!         format!("invoices sent in term {}", tenure.term())
+//!     })
+//!     .await?;
+//! assert_eq!(sent.as_deref(), Some("invoices sent in term 1"));
+//! election.stop().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # Nouns
+//! An [`Election`] is a named contest; a [`Candidate`] one incarnation of one process; a *lease*
+//! what the store records; a [`Term`] the store's number of one reign, and the fencing token; a
+//! [`Tenure`] the handle held while leading.
+//!
+//! # Guarantees
+//! - At most one candidate trusts itself at any instant, as long as clocks run at rates that differ
+//!   by at most 1 % (I1). Trust ends by itself, by the clock, whatever hangs (I3).
+//! - Terms only rise, and none is led twice (I2).
+//! - Work is told to stop before trust ends; a lease is given back only when the work has ended.
+//! - User code cannot delay a renewal: the driver has its own thread. And a lease is not kept alive
+//!   for work that can't be told to give it up: see [`Tenure::lost`].
+//!
+//! # Non-guarantees
+//! No lease can stop a paused process from acting late: a hypervisor's pause, a restored snapshot
+//! or a long stall between a check and a write. A fence can. Send [`Tenure::term`] with every write
+//! and have the place where your data lives refuse a lower one.
+//!
+//! # Features
+//! | feature | what it adds |
+//! |---|---|
+//! | (none) | the memory store, for tests and single-process programs |
+//! | `sqlite` | `SqliteStore`: processes that share one file on one host |
+
+mod builder;
+mod callback;
+mod candidate;
+mod clock;
+mod driver;
+mod election;
+mod event;
+mod memory;
+mod pulse;
+mod relay;
+mod schedule;
+mod shared;
+mod slot;
+mod tenure;
+
+pub use builder::ElectionBuilder;
+pub use callback::{Async, CallbackResult, Plain};
+pub use candidate::{Candidate, CandidateBuilder};
+pub use clock::BootClock;
+pub use election::{Changes, Election, Events};
+pub use event::{Event, Leader};
+pub use memory::MemoryStore;
+pub use tenure::Tenure;
+pub use tenure_core::{
+    CandidateId, Clock, Error, ErrorKind, Holder, Metadata, Name, Reason, Store, StoreInfo, Term,
+    Time, Timing,
+};
+
+/// The contract for those who write stores, and the pure machine.
+pub use tenure_core as core;
+
+#[cfg(feature = "sqlite")]
+pub use tenure_sqlite::SqliteStore;

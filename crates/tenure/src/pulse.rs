@@ -1,0 +1,102 @@
+//! Whether somebody who must be told of a loss can be told.
+//!
+//! A lease must not be kept alive for work that cannot hear that it is over: a blocked runtime, a
+//! callback that hangs. So whoever waits for the news answers a bell at each renewal, and the
+//! driver withholds renewals while the bell goes unanswered.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tenure_core::Time;
+use tokio::sync::Notify;
+
+/// One listener.
+#[derive(Default)]
+pub(crate) struct Pulse {
+    /// When the bell was rung that has not been answered; 0 if none.
+    rung_at: AtomicU64,
+    bell: Notify,
+}
+
+impl Pulse {
+    /// Answers the bell whenever it rings; never ends.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a bell that rings meanwhile is answered by the next call.
+    pub(crate) async fn answer(&self) {
+        loop {
+            self.bell.notified().await;
+            self.rung_at.store(0, Ordering::Release);
+        }
+    }
+
+    fn ring(&self, now: Time) {
+        let first = self.rung_at.compare_exchange(
+            0,
+            now.as_nanos().max(1),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if first.is_ok() {
+            self.bell.notify_one();
+        }
+    }
+
+    fn silent_for(&self, now: Time) -> Duration {
+        match self.rung_at.load(Ordering::Acquire) {
+            0 => Duration::ZERO,
+            rung_at => now - Time::from_nanos(rung_at),
+        }
+    }
+}
+
+/// All who listen in one election. They leave by being dropped.
+#[derive(Default)]
+pub(crate) struct Pulses(Mutex<Vec<Weak<Pulse>>>);
+
+impl Pulses {
+    pub(crate) fn listen(&self) -> Arc<Pulse> {
+        let pulse = Arc::new(Pulse::default());
+        self.list().push(Arc::downgrade(&pulse));
+        pulse
+    }
+
+    /// Rings everybody's bell; tells how long the slowest has not answered the one before.
+    pub(crate) fn ring(&self, now: Time) -> Duration {
+        let mut longest = Duration::ZERO;
+        self.list().retain(|pulse| {
+            let Some(pulse) = pulse.upgrade() else { return false };
+            longest = longest.max(pulse.silent_for(now));
+            pulse.ring(now);
+            true
+        });
+        longest
+    }
+
+    // A std mutex: it is held for a few loads, never across an await.
+    fn list(&self) -> MutexGuard<'_, Vec<Weak<Pulse>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_bell_is_answered_by_whoever_is_awake_and_by_nobody_else() {
+        let pulses = Pulses::default();
+        let (awake, asleep) = (pulses.listen(), pulses.listen());
+        assert_eq!(pulses.ring(Time::from_nanos(10)), Duration::ZERO);
+        let answer = awake.answer();
+        tokio::pin!(answer);
+        let polled = std::future::poll_fn(|cx| {
+            std::task::Poll::Ready(answer.as_mut().poll(cx).is_pending())
+        });
+        assert!(polled.await);
+        assert_eq!(pulses.ring(Time::from_nanos(30)), Duration::from_nanos(20));
+        drop(asleep);
+        assert_eq!(pulses.ring(Time::from_nanos(30)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,204 @@
+//! What the driver writes and the handles read: no locks and no I/O on the hot path.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tenure_core::{CandidateId, Name, Reason, Term, Time, Timing};
+use tokio::sync::{mpsc, watch};
+
+use crate::clock::AnyClock;
+use crate::pulse::Pulses;
+use crate::{Event, Leader};
+
+/// How many events a feed holds for a reader that is late.
+const FEED_ROOM: usize = 1024;
+
+/// The state of one election that handles look at.
+pub(crate) struct Shared {
+    pub(crate) election: Name,
+    pub(crate) candidate: CandidateId,
+    pub(crate) timing: Timing,
+    pub(crate) clock: AnyClock,
+    /// Until when new work may be started; 0 while following. The whole of `is_leader()`.
+    start_until: AtomicU64,
+    pub(crate) status: watch::Sender<Status>,
+    pub(crate) pulses: Pulses,
+    feeds: Mutex<Vec<Feed>>,
+}
+
+/// What changes seldom. Every change is a new value, so that no reader sees half of one.
+#[derive(Clone, Default)]
+pub(crate) struct Status {
+    /// The reign that is on, from lead to step-down.
+    pub(crate) reign: Option<Arc<Reign>>,
+    /// Who is seen to lead, if not this candidate.
+    pub(crate) leader: Option<Leader>,
+    /// Whether the store answered last time; `None` before the first answer.
+    pub(crate) store_answers: Option<bool>,
+    /// How often the election was stopped.
+    pub(crate) stops: u64,
+}
+
+struct Feed {
+    sender: mpsc::Sender<(Time, Event)>,
+    missed: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        election: Name,
+        candidate: CandidateId,
+        timing: Timing,
+        clock: AnyClock,
+    ) -> Shared {
+        Shared {
+            election,
+            candidate,
+            timing,
+            clock,
+            start_until: AtomicU64::new(0),
+            status: watch::Sender::new(Status::default()),
+            pulses: Pulses::default(),
+            feeds: Mutex::default(),
+        }
+    }
+
+    /// One load, and while leading one clock read: true only if both agree.
+    #[inline]
+    pub(crate) fn is_leader(&self) -> bool {
+        let until = self.start_until.load(Ordering::Acquire);
+        until != 0 && self.clock.now().as_nanos() < until
+    }
+
+    pub(crate) fn set_start_until(&self, until: Option<Time>) {
+        self.start_until.store(until.map_or(0, Time::as_nanos), Ordering::Release);
+    }
+
+    pub(crate) fn term(&self) -> Option<Term> {
+        if self.is_leader() { self.status.borrow().reign.as_ref().map(|r| r.term) } else { None }
+    }
+
+    pub(crate) fn subscribe(&self) -> mpsc::Receiver<(Time, Event)> {
+        let (sender, receiver) = mpsc::channel(FEED_ROOM);
+        self.feeds().push(Feed { sender, missed: 0 });
+        receiver
+    }
+
+    /// Tells everybody who listens. A reader that is too late gets a count instead of a gap.
+    pub(crate) fn emit(&self, event: &Event) {
+        let now = self.clock.now();
+        self.feeds().retain_mut(|feed| {
+            if feed.missed > 0 {
+                let missed = Event::Missed { count: feed.missed };
+                match feed.sender.try_send((now, missed)) {
+                    Ok(()) => feed.missed = 0,
+                    Err(mpsc::error::TrySendError::Full(_)) => {
+                        feed.missed += 1;
+                        return true;
+                    }
+                    Err(mpsc::error::TrySendError::Closed(_)) => return false,
+                }
+            }
+            match feed.sender.try_send((now, event.clone())) {
+                Ok(()) => true,
+                Err(mpsc::error::TrySendError::Full(_)) => {
+                    feed.missed += 1;
+                    true
+                }
+                Err(mpsc::error::TrySendError::Closed(_)) => false,
+            }
+        });
+    }
+
+    // A std mutex: it is held while events are queued, never across an await.
+    fn feeds(&self) -> std::sync::MutexGuard<'_, Vec<Feed>> {
+        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One reign, shared by the driver and the handle that the work holds.
+pub(crate) struct Reign {
+    pub(crate) term: Term,
+    /// Until when the lease may be trusted; 0 once trust has ended.
+    trust_until: AtomicU64,
+    /// Whether the one handle of this reign is taken.
+    claimed: AtomicBool,
+    /// How many work under this reign, and whether it takes no more.
+    work: AtomicU32,
+    pub(crate) phase: watch::Sender<Phase>,
+    /// Counts extensions, for those who must pass the deadline on.
+    pub(crate) deadline: watch::Sender<Time>,
+}
+
+/// How far a reign has got. It only goes forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Leading,
+    /// Work is told to stop.
+    Draining(Reason),
+    /// Trust has ended: work is ended by force.
+    Over(Reason),
+}
+
+const CLOSED: u32 = 1 << 31;
+
+impl Reign {
+    pub(crate) fn new(term: Term, until: Time) -> Reign {
+        Reign {
+            term,
+            trust_until: AtomicU64::new(until.as_nanos()),
+            claimed: AtomicBool::new(false),
+            work: AtomicU32::new(0),
+            phase: watch::Sender::new(Phase::Leading),
+            deadline: watch::Sender::new(until),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn trust_until(&self) -> Time {
+        Time::from_nanos(self.trust_until.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_trust_until(&self, until: Time) {
+        self.trust_until.store(until.as_nanos(), Ordering::Release);
+        self.deadline.send_replace(until);
+    }
+
+    /// Takes the one handle of this reign and works under it; `false` if it is taken or the reign
+    /// is over.
+    pub(crate) fn claim(&self) -> bool {
+        !self.is_claimed() && self.enter() && {
+            let first = !self.claimed.swap(true, Ordering::AcqRel);
+            if !first {
+                self.exit();
+            }
+            first
+        }
+    }
+
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.claimed.load(Ordering::Acquire)
+    }
+
+    /// Begins to work under this reign; `false` if it is over.
+    pub(crate) fn enter(&self) -> bool {
+        let more = |work: u32| (work & CLOSED == 0).then_some(work + 1);
+        self.work.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// Ends one work; `true` if it was the last of a reign that is over.
+    pub(crate) fn exit(&self) -> bool {
+        let before = self.work.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before & !CLOSED > 0, "who leaves has entered");
+        before == CLOSED + 1
+    }
+
+    /// Lets nobody work under it any more.
+    pub(crate) fn close(&self) {
+        self.work.fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        self.work.load(Ordering::Acquire) & !CLOSED > 0
+    }
+}

@@ -1,0 +1,481 @@
+//! One election inside the driver: its machine, and carrying out what the machine says.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tenure_core::{
+    Action, Actions, Error, ErrorKind, Input, Machine, Op, Outcome, Pick, Reason, Reply, Report,
+    Term, Time, show_duration,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::driver::PATIENCE;
+use crate::relay::{Notice, ROOM_FOR_CHANGES};
+use crate::schedule::Schedule;
+use crate::shared::{Phase, Reign, Shared};
+use crate::{Event, Leader};
+
+pub(crate) type Done = oneshot::Sender<Result<(), Error>>;
+
+/// What a slot writes to.
+pub(crate) struct Io<'a> {
+    pub(crate) schedule: &'a mut Schedule,
+    pub(crate) rng: &'a mut fastrand::Rng,
+    pub(crate) sends: &'a mut Vec<(u64, Op)>,
+}
+
+pub(crate) struct Slot {
+    id: u64,
+    machine: Machine,
+    shared: Arc<Shared>,
+    relay: Option<mpsc::Sender<Notice>>,
+    /// The reign that is on, or whose work has not ended.
+    reign: Option<Ongoing>,
+    /// Somebody called `start`.
+    pub(crate) started: bool,
+    /// How many wait in `campaign`.
+    pub(crate) waiters: u32,
+    /// Somebody called `observe`.
+    observing: bool,
+    /// What the machine was told last.
+    wish: Wish,
+    pub(crate) removed: bool,
+    /// Names the call that this slot waits for; answers to others are late ones.
+    pub(crate) ticket: Option<u64>,
+    first_reply: Vec<Done>,
+    vacated: Vec<Done>,
+    actions: Actions,
+}
+
+/// What those who hold handles want.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Rest,
+    Observe,
+    Campaign,
+}
+
+struct Ongoing {
+    reign: Arc<Reign>,
+    /// Set at the step-down.
+    reason: Option<Reason>,
+    awaits_relay: bool,
+    tenure_ended: bool,
+    told: bool,
+}
+
+impl Ongoing {
+    /// Nobody trusts this reign any more.
+    fn end(&self) {
+        self.reign.set_trust_until(Time::ZERO);
+        let reason = self.reason.unwrap_or(Reason::NotRenewed);
+        self.reign.phase.send_replace(Phase::Over(reason));
+    }
+}
+
+impl Slot {
+    pub(crate) fn new(
+        id: u64,
+        machine: Machine,
+        shared: Arc<Shared>,
+        relay: Option<mpsc::Sender<Notice>>,
+    ) -> Slot {
+        Slot {
+            id,
+            machine,
+            shared,
+            relay,
+            reign: None,
+            started: false,
+            waiters: 0,
+            observing: false,
+            wish: Wish::Rest,
+            removed: false,
+            ticket: None,
+            first_reply: Vec::new(),
+            vacated: Vec::new(),
+            actions: Actions::new(),
+        }
+    }
+
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Feeds the machine and does what it says, until there is nothing left to say.
+    pub(crate) fn handle(&mut self, now: Time, input: Input, io: &mut Io<'_>) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let mut actions = std::mem::take(&mut self.actions);
+            self.machine.handle(now, input, &mut actions);
+            for action in actions.drain() {
+                self.act(now, action, io, &mut inputs);
+            }
+            self.actions = actions;
+            if self.work_has_ended() {
+                inputs.push_back(Input::Drained);
+            }
+        }
+    }
+
+    /// An answer from the store, or silence turned into one.
+    pub(crate) fn reply(&mut self, now: Time, sent_at: Time, reply: Reply, io: &mut Io<'_>) {
+        self.ticket = None;
+        let (outcome, error) = reply.into_outcome();
+        self.store_answered(error.as_ref());
+        if let Some(error) = &error {
+            self.unknown(error);
+        }
+        self.handle(now, Input::Reply { sent_at, outcome }, io);
+        for done in self.first_reply.drain(..) {
+            let _gone = done.send(match &error {
+                Some(error) if !error.is_retryable() => Err(error.clone()),
+                _ => Ok(()),
+            });
+        }
+    }
+
+    /// Campaigns or withdraws, as those who hold handles want.
+    pub(crate) fn follow_wishes(&mut self, now: Time, io: &mut Io<'_>) {
+        let claimed = self.reign.as_ref().is_some_and(|ongoing| {
+            ongoing.reason.is_none() && ongoing.reign.is_claimed() && !ongoing.tenure_ended
+        });
+        let wish = match () {
+            () if self.removed => Wish::Rest,
+            () if self.started || self.waiters > 0 || claimed => Wish::Campaign,
+            () if self.observing => Wish::Observe,
+            () => Wish::Rest,
+        };
+        if wish == self.wish {
+            return;
+        }
+        self.wish = wish;
+        let input = match wish {
+            Wish::Rest => Input::Withdraw,
+            Wish::Observe => Input::Observe,
+            Wish::Campaign => {
+                self.tell(&Event::Campaigning);
+                // Whoever waited for the end of a withdrawal that is taken back waits for nothing.
+                self.finish_vacating(Ok(()));
+                Input::Campaign
+            }
+        };
+        self.handle(now, input, io);
+    }
+
+    pub(crate) fn start(&mut self, now: Time, done: Done, io: &mut Io<'_>) {
+        self.started = true;
+        self.first_attempt(now, Wish::Campaign, done, io);
+    }
+
+    pub(crate) fn observe(&mut self, now: Time, done: Done, io: &mut Io<'_>) {
+        self.observing = true;
+        self.first_attempt(now, Wish::Observe, done, io);
+    }
+
+    fn first_attempt(&mut self, now: Time, wish: Wish, done: Done, io: &mut Io<'_>) {
+        if self.wish == wish && self.shared.status.borrow().store_answers.is_some() {
+            let _gone = done.send(Ok(()));
+            return;
+        }
+        self.first_reply.push(done);
+        self.follow_wishes(now, io);
+    }
+
+    pub(crate) fn stop(&mut self, now: Time, done: Done, io: &mut Io<'_>) {
+        self.started = false;
+        self.observing = false;
+        self.waiters = 0;
+        self.shared.status.send_modify(|status| status.stops += 1);
+        let idle = self.wish == Wish::Rest && self.machine.is_out();
+        self.wish = Wish::Rest;
+        if idle {
+            let _gone = done.send(Ok(()));
+            return;
+        }
+        self.vacated.push(done);
+        self.handle(now, Input::Withdraw, io);
+    }
+
+    pub(crate) fn resign(
+        &mut self,
+        now: Time,
+        term: Option<Term>,
+        done: Option<Done>,
+        io: &mut Io<'_>,
+    ) {
+        let present = self.machine.leading().or(self.machine.ending());
+        if present.is_none() || (term.is_some() && term != present) {
+            done.map(|done| done.send(Ok(())));
+            return;
+        }
+        self.vacated.extend(done);
+        self.handle(now, Input::Resign, io);
+    }
+
+    /// The handle of a reign is gone: its work has ended, and with it the reign.
+    pub(crate) fn tenure_ended(&mut self, now: Time, term: Term, io: &mut Io<'_>) {
+        let Some(ongoing) = self.ongoing(term) else { return };
+        ongoing.tenure_ended = true;
+        if ongoing.reason.is_none() && (self.started || self.waiters > 0) {
+            self.handle(now, Input::Resign, io);
+        } else {
+            self.follow_wishes(now, io);
+            self.settle(now, io);
+        }
+    }
+
+    /// The last work of a reign that was stepped down from has ended.
+    pub(crate) fn work_ended(&mut self, now: Time, term: Term, io: &mut Io<'_>) {
+        if self.ongoing(term).is_some() {
+            self.settle(now, io);
+        }
+    }
+
+    pub(crate) fn relay_done(&mut self, now: Time, term: Term, io: &mut Io<'_>) {
+        let Some(ongoing) = self.ongoing(term) else { return };
+        ongoing.awaits_relay = false;
+        self.settle(now, io);
+    }
+
+    /// Whoever waits for the end of a reign whose work does not end is told so.
+    pub(crate) fn patience_is_over(&mut self) {
+        if let Some(term) = self.reign.as_ref().map(|ongoing| ongoing.reign.term) {
+            self.finish_vacating(Err(still_running(term)));
+        }
+    }
+
+    fn settle(&mut self, now: Time, io: &mut Io<'_>) {
+        if self.work_has_ended() {
+            self.handle(now, Input::Drained, io);
+        }
+    }
+
+    fn ongoing(&mut self, term: Term) -> Option<&mut Ongoing> {
+        self.reign.as_mut().filter(|ongoing| ongoing.reign.term == term)
+    }
+
+    /// Whether the reign was stepped down from and nobody works for it any more; forgets it then.
+    fn work_has_ended(&mut self) -> bool {
+        let ended = self.reign.as_ref().is_some_and(|ongoing| {
+            ongoing.reason.is_some() && !ongoing.reign.has_work() && !ongoing.awaits_relay
+        });
+        if ended {
+            self.tell_stepped_down();
+            if let Some(ongoing) = self.reign.take() {
+                ongoing.end();
+            }
+        }
+        ended
+    }
+
+    fn act(&mut self, now: Time, action: Action, io: &mut Io<'_>, inputs: &mut VecDeque<Input>) {
+        match action {
+            Action::Send(op) => self.send(now, op, io, inputs),
+            Action::Lead { term, step_down_at, until } => self.lead(term, step_down_at, until),
+            Action::Extend { step_down_at, until, .. } => self.extend(step_down_at, until),
+            Action::StepDown { term, reason, until } => self.step_down(now, term, reason, until),
+            Action::Abort { .. } => self.abort(now, io),
+            Action::Vacated { term, released } => self.finish_vacating(match term {
+                Some(term) if !released => Err(not_released(term)),
+                _ => Ok(()),
+            }),
+            Action::Observed(lease) => self.observed(lease.map(Leader::from)),
+            Action::Report(report) => self.report(report),
+            Action::Wake { from, to, pick } => {
+                let choice = match pick {
+                    Pick::Late => to.as_nanos(),
+                    Pick::Random => io.rng.u64(from.as_nanos()..=to.as_nanos()),
+                };
+                io.schedule.set(self.id, from, Time::from_nanos(choice));
+            }
+            Action::Sleep => io.schedule.clear(self.id),
+        }
+    }
+
+    /// Hands an op to the next call, unless it would keep a lease alive for work that cannot be
+    /// told to give it up.
+    fn send(&mut self, now: Time, op: Op, io: &mut Io<'_>, inputs: &mut VecDeque<Input>) {
+        if let Op::Renew { .. } = op {
+            let silent = self.shared.pulses.ring(now);
+            if silent >= self.shared.timing.renew_every / 2 {
+                self.unknown(&unresponsive(silent));
+                inputs.push_back(Input::Reply { sent_at: now, outcome: Outcome::Unknown });
+                return;
+            }
+        }
+        io.sends.push((self.id, op));
+    }
+
+    fn lead(&mut self, term: Term, step_down_at: Time, until: Time) {
+        debug_assert!(self.reign.is_none(), "the work of the last reign has ended");
+        let reign = Arc::new(Reign::new(term, until));
+        self.shared.set_start_until(Some(step_down_at));
+        self.shared.status.send_modify(|status| {
+            status.reign = Some(reign.clone());
+            status.leader = None;
+        });
+        self.reign = Some(Ongoing {
+            reign,
+            reason: None,
+            awaits_relay: false,
+            tenure_ended: false,
+            told: false,
+        });
+        self.notice(Notice::Elected(term));
+        self.tell(&Event::Elected { term });
+    }
+
+    fn extend(&mut self, step_down_at: Time, until: Time) {
+        let Some(ongoing) = &self.reign else { return };
+        ongoing.reign.set_trust_until(until);
+        if ongoing.reason.is_none() {
+            self.shared.set_start_until(Some(step_down_at));
+        }
+    }
+
+    fn step_down(&mut self, now: Time, term: Term, reason: Reason, until: Time) {
+        self.shared.set_start_until(None);
+        self.shared.status.send_modify(|status| status.reign = None);
+        let relayed = self.relay.is_some();
+        let Some(ongoing) = self.ongoing(term) else { return };
+        ongoing.reign.set_trust_until(until);
+        ongoing.reason = Some(reason);
+        ongoing.reign.close();
+        ongoing.awaits_relay = relayed;
+        ongoing.reign.phase.send_replace(Phase::Draining(reason));
+        self.notice(Notice::Lost(term));
+        self.tell(&Event::Draining { term, reason, left: until - now });
+    }
+
+    /// Trust has ended. Whatever works on does so without a lease; it is told in every way.
+    fn abort(&mut self, now: Time, io: &mut Io<'_>) {
+        let patience = now + self.shared.timing.call_timeout();
+        io.schedule.set(self.id | PATIENCE, patience, patience);
+        if let Some(ongoing) = &self.reign {
+            ongoing.end();
+            self.notice(Notice::Abort);
+            self.tell_stepped_down();
+        }
+    }
+
+    fn tell_stepped_down(&mut self) {
+        let Some(ongoing) = &mut self.reign else { return };
+        if let (Some(reason), false) = (ongoing.reason, ongoing.told) {
+            ongoing.told = true;
+            let event = Event::SteppedDown { term: ongoing.reign.term, reason };
+            self.tell(&event);
+        }
+    }
+
+    fn observed(&mut self, leader: Option<Leader>) {
+        self.shared.status.send_modify(|status| status.leader = leader.clone());
+        self.tell(&Event::LeaderChanged { leader });
+    }
+
+    fn report(&mut self, report: Report) {
+        let event = match report {
+            Report::Settling { left } => Event::Settling { left },
+            Report::StoreClockStepped { by, ahead } => Event::StoreClockStepped { by, ahead },
+            Report::DuplicateLabel { holder } => Event::DuplicateLabel { holder },
+            Report::TermFell { granted, least } => Event::TermFell { granted, least },
+            _ => return,
+        };
+        self.tell(&event);
+    }
+
+    fn store_answered(&mut self, error: Option<&Error>) {
+        let before = self.shared.status.borrow().store_answers;
+        let now = Some(error.is_none());
+        if before == now {
+            return;
+        }
+        self.shared.status.send_modify(|status| status.store_answers = now);
+        match (before, error) {
+            (_, Some(error)) => self.tell(&Event::StoreLost { error: error.clone() }),
+            (Some(false), None) => self.tell(&Event::StoreBack),
+            (_, None) => {}
+        }
+    }
+
+    fn unknown(&mut self, error: &Error) {
+        let held = self.machine.leading();
+        if let Some(term) = held {
+            self.tell(&Event::RenewalFailed { term, error: error.clone() });
+        }
+        if let Some(relay) = &self.relay
+            && relay.capacity() > ROOM_FOR_CHANGES
+        {
+            let _full = relay.try_send(Notice::Error(error.clone()));
+        }
+    }
+
+    fn finish_vacating(&mut self, result: Result<(), Error>) {
+        for done in self.vacated.drain(..) {
+            let _gone = done.send(result.clone());
+        }
+    }
+
+    fn notice(&self, notice: Notice) {
+        if let Some(relay) = &self.relay {
+            let sent = relay.try_send(notice);
+            debug_assert!(!matches!(sent, Err(mpsc::error::TrySendError::Full(_))), "room is kept");
+        }
+    }
+
+    fn tell(&self, event: &Event) {
+        log(&self.shared, event);
+        self.shared.emit(event);
+    }
+}
+
+fn not_released(term: Term) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("the lease of term {term} could not be released; it runs out by itself"),
+    )
+}
+
+fn still_running(term: Term) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("the work of term {term} still runs; its lease is left to run out by itself"),
+    )
+}
+
+fn unresponsive(silent: std::time::Duration) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "the program has not listened for {}; renewing waits until it does: move blocking \
+             work off the task that waits for the loss of leadership",
+            show_duration(silent)
+        ),
+    )
+}
+
+/// The driver logs what the machine found; one vocabulary for all.
+fn log(shared: &Shared, event: &Event) {
+    let (election, candidate) = (shared.election.as_str(), shared.candidate.as_str());
+    let name = event.name();
+    match event {
+        Event::Elected { term } => {
+            tracing::info!(election, candidate, %term, "{name}");
+        }
+        Event::SteppedDown { term, reason } => {
+            tracing::info!(election, candidate, %term, reason = reason.as_str(), "{name}");
+        }
+        Event::RenewalFailed { term, error } => {
+            tracing::warn!(election, candidate, %term, %error, "{name}");
+        }
+        Event::StoreLost { error } => tracing::warn!(election, candidate, %error, "{name}"),
+        Event::StoreClockStepped { .. } | Event::DuplicateLabel { .. } | Event::TermFell { .. } => {
+            tracing::warn!(election, candidate, ?event, "{name}");
+        }
+        _ => tracing::debug!(election, candidate, ?event, "{name}"),
+    }
+}
