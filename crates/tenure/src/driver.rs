@@ -173,7 +173,7 @@ impl Driver {
         }
         for id in self.schedule.due(now) {
             if id & PATIENCE != 0 {
-                self.with_slot(id & !PATIENCE, |slot, _| slot.patience_is_over());
+                self.with_slot(id & !PATIENCE, |slot, io| slot.patience_is_over(now, io));
             } else {
                 self.with_slot(id, |slot, io| slot.handle(now, Input::Tick, io));
             }

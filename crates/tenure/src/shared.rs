@@ -167,13 +167,8 @@ impl Reign {
     /// Takes the one handle of this reign and works under it; `false` if it is taken or the reign
     /// is over.
     pub(crate) fn claim(&self) -> bool {
-        !self.is_claimed() && self.enter() && {
-            let first = !self.claimed.swap(true, Ordering::AcqRel);
-            if !first {
-                self.exit();
-            }
-            first
-        }
+        // Claimed first: a claim that comes too late then leaves no work behind to wait for.
+        !self.claimed.swap(true, Ordering::AcqRel) && self.enter()
     }
 
     pub(crate) fn is_claimed(&self) -> bool {

@@ -243,7 +243,8 @@ impl Slot {
     }
 
     /// Whoever waits for the end of a reign whose work does not end is told so.
-    pub(crate) fn patience_is_over(&mut self) {
+    pub(crate) fn patience_is_over(&mut self, now: Time, io: &mut Io<'_>) {
+        self.settle(now, io);
         if let Some(term) = self.reign.as_ref().map(|ongoing| ongoing.reign.term) {
             self.finish_vacating(Err(still_running(term)));
         }
@@ -261,8 +262,10 @@ impl Slot {
 
     /// Whether the reign was stepped down from and nobody works for it any more; forgets it then.
     fn work_has_ended(&mut self) -> bool {
+        let relay_is_gone = self.relay_is_gone();
         let ended = self.reign.as_ref().is_some_and(|ongoing| {
-            ongoing.reason.is_some() && !ongoing.reign.has_work() && !ongoing.awaits_relay
+            let relaying = ongoing.awaits_relay && !relay_is_gone;
+            ongoing.reason.is_some() && !ongoing.reign.has_work() && !relaying
         });
         if ended {
             self.tell_stepped_down();
@@ -302,7 +305,8 @@ impl Slot {
     fn send(&mut self, now: Time, op: Op, io: &mut Io<'_>, inputs: &mut VecDeque<Input>) {
         if let Op::Renew { .. } = op {
             let silent = self.shared.pulses.ring(now);
-            if silent >= self.shared.timing.renew_every / 2 {
+            let deaf = silent >= self.shared.timing.renew_every / 2;
+            if deaf || self.relay_is_gone() {
                 self.unknown(&unresponsive(silent));
                 inputs.push_back(Input::Reply { sent_at: now, outcome: Outcome::Unknown });
                 return;
@@ -418,6 +422,11 @@ impl Slot {
         for done in self.vacated.drain(..) {
             let _gone = done.send(result.clone());
         }
+    }
+
+    /// The runtime that the callbacks ran on has ended: nobody can be told any more.
+    fn relay_is_gone(&self) -> bool {
+        self.relay.as_ref().is_some_and(mpsc::Sender::is_closed)
     }
 
     fn notice(&self, notice: Notice) {

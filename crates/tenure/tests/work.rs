@@ -331,6 +331,19 @@ async fn a_blocked_runtime_does_not_keep_the_lease_alive() {
     blocked.join().unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_is_gone_does_not_keep_the_lease_alive() {
+    let desk = Desk::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let builder = desk.election("a").on_lost(|_| {});
+    let election = runtime.spawn(builder.start()).await.unwrap().unwrap();
+    assert!(election.is_leader());
+    runtime.shutdown_background();
+    let next = desk.election("b").start().await.unwrap();
+    desk.pass_until(|| next.is_leader()).await;
+    assert!(!election.is_leader());
+}
+
 #[tokio::test]
 async fn asking_through_the_store_makes_the_leader_resign() {
     use tenure::core::StoreExt;
