@@ -8,7 +8,7 @@ use tenure_core::{Error, Metadata, Name, Settings, Store, Term, Timing};
 use tokio::sync::mpsc;
 
 use crate::callback::{CallbackResult, Callbacks, callback};
-use crate::driver::{Command, NewSlot};
+use crate::command::{Command, NewSlot};
 use crate::election::Inner;
 use crate::relay::{ROOM, Relay};
 use crate::shared::Shared;

@@ -10,7 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::builder::{ElectionBuilder, Source};
 use crate::clock::AnyClock;
-use crate::driver::{Command, Commands, Driver, Names};
+use crate::command::{Command, Commands, Names};
+use crate::driver::Driver;
 
 /// One process incarnation that takes part in elections on one store.
 ///

@@ -7,50 +7,20 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tenure_core::{
-    BoxFuture, Error, ErrorKind, Hint, Hints, Input, Machine, Name, Op, Past, Reply, Settings,
-    Store, Term, Time,
+    BoxFuture, Error, Hint, Hints, Input, Machine, Name, Op, Past, Reply, Store, Time,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{Id, JoinSet};
 
 use crate::clock::AnyClock;
-use crate::relay::Notice;
+use crate::command::{Command, Names, NewSlot};
 use crate::schedule::Schedule;
-use crate::shared::Shared;
-use crate::slot::{Done, Io, Slot};
-
-/// What handles ask of the driver.
-pub(crate) enum Command {
-    Add(Box<NewSlot>),
-    Start { id: u64, done: Done },
-    Observe { id: u64, done: Done },
-    Stop { id: u64, done: Done },
-    Resign { id: u64, term: Option<Term>, done: Option<Done> },
-    Enter { id: u64 },
-    Exit { id: u64 },
-    TenureEnded { id: u64, term: Term },
-    WorkEnded { id: u64, term: Term },
-    RelayDone { id: u64, term: Term },
-    Remove { id: u64 },
-    Apply { op: Op, timeout: Duration, done: oneshot::Sender<Reply> },
-}
-
-pub(crate) struct NewSlot {
-    pub(crate) id: u64,
-    pub(crate) settings: Settings,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) relay: Option<mpsc::Sender<Notice>>,
-}
-
-pub(crate) type Commands = mpsc::UnboundedSender<Command>;
-pub(crate) type WeakCommands = mpsc::WeakUnboundedSender<Command>;
-
-/// The names that a driver carries, so that one candidate enters each election once.
-pub(crate) type Names = Arc<Mutex<std::collections::HashSet<Name>>>;
+use crate::slot::{Io, Slot};
+use crate::telling::{miscounted, silent, store_panicked, too_many_calls};
 
 /// How many calls are made at a time; what does not fit waits, unstamped, for one to end.
 const CALLS_AT_ONCE: usize = 8;
@@ -208,7 +178,7 @@ impl Driver {
         let sent_at = self.clock.now();
         let call = Call { sent_at, times_out_at: sent_at + timeout, callers };
         if self.calls.len() >= self.waiting.len() + HANGING_MAX {
-            self.answer(call, Err(too_many_calls()));
+            self.answer(call, Err(too_many_calls(HANGING_MAX)));
             return;
         }
         let store = self.store.clone();
@@ -347,22 +317,4 @@ async fn next_hint(hints: &mut Option<Box<dyn Hints>>) -> Hint {
         *hints = None;
     }
     std::future::pending().await
-}
-
-fn silent() -> Error {
-    Error::new(ErrorKind::Unavailable, "the store does not answer; it is asked again")
-}
-
-fn too_many_calls() -> Error {
-    let message = format!("{HANGING_MAX} calls to the store hang; no more are made until one ends");
-    Error::new(ErrorKind::Unavailable, message)
-}
-
-fn store_panicked() -> Error {
-    Error::new(ErrorKind::Corrupt, "the store panicked; this is a bug in it")
-}
-
-fn miscounted(asked: usize, answered: usize) -> Error {
-    let message = format!("the store answered {answered} of {asked} ops; this is a bug in it");
-    Error::new(ErrorKind::Corrupt, message)
 }

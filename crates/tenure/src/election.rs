@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::builder::{ElectionBuilder, Source};
 use crate::candidate::{Candidate, driver_gone};
-use crate::driver::Command;
+use crate::command::Command;
 use crate::shared::{Phase, Reign, Shared};
 use crate::{Event, Leader, Tenure};
 

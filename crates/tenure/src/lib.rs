@@ -50,6 +50,7 @@ mod builder;
 mod callback;
 mod candidate;
 mod clock;
+mod command;
 mod driver;
 mod election;
 mod event;
@@ -59,6 +60,7 @@ mod relay;
 mod schedule;
 mod shared;
 mod slot;
+mod telling;
 mod tenure;
 
 pub use builder::ElectionBuilder;

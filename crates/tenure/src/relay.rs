@@ -11,7 +11,7 @@ use tenure_core::{Error, Term};
 use tokio::sync::mpsc;
 
 use crate::callback::{Callbacks, Guarded, begin};
-use crate::driver::{Command, WeakCommands};
+use crate::command::{Command, WeakCommands};
 use crate::pulse::Pulse;
 use crate::shared::Shared;
 

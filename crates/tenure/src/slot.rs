@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tenure_core::{
-    Action, Actions, Error, ErrorKind, Input, Machine, Op, Outcome, Pick, Reason, Reply, Report,
-    Term, Time, show_duration,
+    Action, Actions, Error, Input, Machine, Op, Outcome, Pick, Reason, Reply, Report, Term, Time,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -13,6 +12,7 @@ use crate::driver::PATIENCE;
 use crate::relay::{Notice, ROOM_FOR_CHANGES};
 use crate::schedule::Schedule;
 use crate::shared::{Phase, Reign, Shared};
+use crate::telling::{log, not_released, still_running, unresponsive};
 use crate::{Event, Leader};
 
 pub(crate) type Done = oneshot::Sender<Result<(), Error>>;
@@ -439,52 +439,5 @@ impl Slot {
     fn tell(&self, event: &Event) {
         log(&self.shared, event);
         self.shared.emit(event);
-    }
-}
-
-fn not_released(term: Term) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!("the lease of term {term} could not be released; it runs out by itself"),
-    )
-}
-
-fn still_running(term: Term) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!("the work of term {term} still runs; its lease is left to run out by itself"),
-    )
-}
-
-fn unresponsive(silent: std::time::Duration) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!(
-            "the program has not listened for {}; renewing waits until it does: move blocking \
-             work off the task that waits for the loss of leadership",
-            show_duration(silent)
-        ),
-    )
-}
-
-/// The driver logs what the machine found; one vocabulary for all.
-fn log(shared: &Shared, event: &Event) {
-    let (election, candidate) = (shared.election.as_str(), shared.candidate.as_str());
-    let name = event.name();
-    match event {
-        Event::Elected { term } => {
-            tracing::info!(election, candidate, %term, "{name}");
-        }
-        Event::SteppedDown { term, reason } => {
-            tracing::info!(election, candidate, %term, reason = reason.as_str(), "{name}");
-        }
-        Event::RenewalFailed { term, error } => {
-            tracing::warn!(election, candidate, %term, %error, "{name}");
-        }
-        Event::StoreLost { error } => tracing::warn!(election, candidate, %error, "{name}"),
-        Event::StoreClockStepped { .. } | Event::DuplicateLabel { .. } | Event::TermFell { .. } => {
-            tracing::warn!(election, candidate, ?event, "{name}");
-        }
-        _ => tracing::debug!(election, candidate, ?event, "{name}"),
     }
 }

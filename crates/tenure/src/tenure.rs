@@ -8,7 +8,7 @@ use tenure_core::{CandidateId, Error, Name, Reason, Term, Time};
 use tokio::sync::oneshot;
 
 use crate::candidate::driver_gone;
-use crate::driver::Command;
+use crate::command::Command;
 use crate::election::Inner;
 use crate::shared::{Phase, Reign};
 
