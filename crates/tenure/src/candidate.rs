@@ -65,6 +65,18 @@ impl Candidate {
         &self.inner.info
     }
 
+    /// Waits until the driver has taken its turn, for tests that drive the clock by hand.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    #[doc(hidden)]
+    pub async fn synchronize(&self) {
+        let (done, taken) = oneshot::channel();
+        if self.command(Command::Sync { done }).is_ok() {
+            let _gone = taken.await;
+        }
+    }
+
     pub(crate) fn clock(&self) -> &AnyClock {
         &self.inner.clock
     }

@@ -24,6 +24,7 @@ pub(crate) enum Command {
     WorkEnded { id: u64, term: Term },
     RelayDone { id: u64, term: Term },
     Remove { id: u64 },
+    Sync { done: oneshot::Sender<()> },
     Apply { op: Op, timeout: Duration, done: oneshot::Sender<Reply> },
 }
 

@@ -162,19 +162,23 @@ impl Election {
         self.campaign_since(stops).await
     }
 
+    /// Campaigns unless the election was stopped since the count was `stops`.
     async fn campaign_since(&self, stops: u64) -> Result<Tenure, Error> {
         let mut status = self.inner.shared.status.subscribe();
-        let _taking_part = TakingPart::enter(&self.inner)?;
+        let mut taking_part = None;
         loop {
-            let (reign, stopped) = {
+            let reign = {
                 let status = status.borrow_and_update();
-                (status.reign.clone(), status.stops != stops)
+                if status.stops != stops {
+                    return Err(stopped_meanwhile());
+                }
+                status.reign.clone()
             };
-            if stopped {
-                return Err(stopped_meanwhile());
-            }
             if let Some(reign) = reign.filter(|reign| reign.claim()) {
                 return Ok(Tenure::new(self.inner.clone(), reign));
+            }
+            if taking_part.is_none() {
+                taking_part = Some(TakingPart::enter(&self.inner)?);
             }
             status.changed().await.map_err(|_| driver_gone())?;
         }

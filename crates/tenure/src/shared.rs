@@ -188,6 +188,10 @@ impl Reign {
         before == CLOSED + 1
     }
 
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Over(_))
+    }
+
     /// Lets nobody work under it any more.
     pub(crate) fn close(&self) {
         self.work.fetch_or(CLOSED, Ordering::AcqRel);

@@ -245,7 +245,9 @@ impl Slot {
     /// Whoever waits for the end of a reign whose work does not end is told so.
     pub(crate) fn patience_is_over(&mut self, now: Time, io: &mut Io<'_>) {
         self.settle(now, io);
-        if let Some(term) = self.reign.as_ref().map(|ongoing| ongoing.reign.term) {
+        // A later reign may have begun meanwhile: it has not been aborted.
+        let overrun = self.reign.as_ref().filter(|ongoing| ongoing.reign.is_over());
+        if let Some(term) = overrun.map(|ongoing| ongoing.reign.term) {
             self.finish_vacating(Err(still_running(term)));
         }
     }
@@ -353,7 +355,8 @@ impl Slot {
         ongoing.awaits_relay = relayed;
         ongoing.reign.phase.send_replace(Phase::Draining(reason));
         self.notice(Notice::Lost(term));
-        self.tell(&Event::Draining { term, reason, left: until - now });
+        let left = (until - now).min(self.shared.timing.drain);
+        self.tell(&Event::Draining { term, reason, left });
     }
 
     /// Trust has ended. Whatever works on does so without a lease; it is told in every way.

@@ -193,7 +193,7 @@ async fn dropping_the_campaign_withdraws_and_dropping_the_tenure_releases() {
 #[tokio::test]
 async fn dropping_every_handle_gives_the_lease_back() {
     let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let (candidate, store) = desk.untended_candidate("a");
     let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
     drop((election, candidate));
     eventually("the release", || store.verbs().contains(&"release")).await;

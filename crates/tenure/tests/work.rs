@@ -238,6 +238,7 @@ async fn the_lease_is_kept_until_on_lost_has_wound_up() {
             _ = &mut stopping => panic!("on_lost has not ended"),
             () = entered.notified() => {}
         }
+        breathe().await;
         assert!(!store.verbs().contains(&"release"));
         finish.notify_one();
         stopping.await
@@ -338,7 +339,7 @@ async fn a_runtime_that_is_gone_does_not_keep_the_lease_alive() {
     let builder = desk.election("a").on_lost(|_| {});
     let election = runtime.spawn(builder.start()).await.unwrap().unwrap();
     assert!(election.is_leader());
-    runtime.shutdown_background();
+    std::thread::spawn(move || drop(runtime)).join().unwrap();
     let next = desk.election("b").start().await.unwrap();
     desk.pass_until(|| next.is_leader()).await;
     assert!(!election.is_leader());

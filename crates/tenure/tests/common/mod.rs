@@ -21,6 +21,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(3);
 pub(crate) struct Desk {
     pub(crate) clock: ManualClock,
     pub(crate) store: MemoryStore,
+    candidates: Mutex<Vec<Candidate>>,
 }
 
 impl Desk {
@@ -28,11 +29,18 @@ impl Desk {
         let clock = ManualClock::new();
         clock.advance(Duration::from_secs(1000));
         let store = MemoryStore::with_clock(Arc::new(clock.clone()));
-        Desk { clock, store }
+        Desk { clock, store, candidates: Mutex::default() }
+    }
+
+    /// A candidate that gets its turn in [`pass_until`](Desk::pass_until).
+    pub(crate) fn candidate(&self, label: &str) -> (Candidate, Arc<Moody>) {
+        let (candidate, moody) = self.untended_candidate(label);
+        self.candidates.lock().unwrap().push(candidate.clone());
+        (candidate, moody)
     }
 
     /// A candidate whose calls go through a store that can be told to misbehave.
-    pub(crate) fn candidate(&self, label: &str) -> (Candidate, Arc<Moody>) {
+    pub(crate) fn untended_candidate(&self, label: &str) -> (Candidate, Arc<Moody>) {
         let moody = Arc::new(Moody::new(self.store.clone()));
         let candidate = Candidate::builder(moody.clone())
             .label(label)
@@ -50,14 +58,21 @@ impl Desk {
         self.candidate(label).0.election("invoices").ttl(TTL)
     }
 
-    /// Lets time pass in small steps, so that every timer in between has its turn, until `done`.
+    /// Lets time pass in small steps until `done`; every driver has its turns in each.
     pub(crate) async fn pass_until(&self, mut done: impl FnMut() -> bool) {
         for _ in 0..4000 {
             if done() {
                 return;
             }
             self.clock.advance(Duration::from_millis(10));
-            breathe().await;
+            let candidates = self.candidates.lock().unwrap().clone();
+            // A turn to notice, a turn to send, a turn to hear.
+            for _ in 0..3 {
+                for candidate in &candidates {
+                    candidate.synchronize().await;
+                }
+            }
+            tokio::task::yield_now().await;
         }
         panic!("40 s of driven time passed and it did not happen");
     }
