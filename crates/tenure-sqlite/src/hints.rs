@@ -1,0 +1,416 @@
+//! Hints: a release or an ask leaves a file for an instant, and others notice.
+//!
+//! Nothing here decides anything (I5). If the directory or the notification is missing, the
+//! store is slower and just as right.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, Waker};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{CWD, FileType, Mode, mknodat, unlink};
+use tenure_core::{Hint, Hints, Name, Op};
+
+use crate::host::Host;
+use crate::lease::{Blocked, News};
+use crate::watcher::{self, Watcher};
+use crate::witness::Witness;
+use crate::worker::locked;
+
+/// How many hints wait for one listener before they become a single [`Hint::Any`].
+const QUEUE_MAX: usize = 256;
+
+/// How many elections of one batch are hinted at by name; more become a single "any".
+const ANNOUNCE_MAX: usize = 64;
+
+/// How many names are kept; beyond that a hint about any other says only "any".
+const NAMES_MAX: usize = 100_000;
+
+/// The name of a file that means every election.
+const ANY: &str = "any";
+
+/// What the handles of one store know about hints.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    pub(crate) host: Host,
+    /// Wakes the watcher's thread.
+    bell: Option<OwnedFd>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    directory: PathBuf,
+    /// Set when the directory may be another one.
+    directory_changed: bool,
+    /// The elections that we were asked about, by the hash that hints carry.
+    names: HashMap<u64, Vec<Name>>,
+    names_full: bool,
+    /// Those who hold what we wanted, by the id of their row.
+    holders: HashMap<i64, Watched>,
+    /// Which of them holds which election.
+    held_by: HashMap<Name, i64>,
+    listeners: Vec<Weak<Listener>>,
+    started: bool,
+    closed: bool,
+}
+
+/// A holder that stands in our way.
+#[derive(Clone, Debug)]
+pub(crate) struct Watched {
+    pub(crate) witness: Witness,
+    /// When the last of its leases that we know of runs out. Then everybody wakes anyway.
+    pub(crate) expires_ns: i64,
+    elections: HashSet<Name>,
+}
+
+/// What the watcher's thread has to know.
+pub(crate) struct Briefing {
+    /// The directory to watch, if it has changed.
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) holders: HashMap<i64, (Witness, i64)>,
+}
+
+impl Hub {
+    pub(crate) fn new(host: Host, directory: PathBuf) -> Hub {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .inspect_err(|error| tracing::warn!(%error, "no eventfd, so there are no hints"))
+            .ok();
+        let state = Mutex::new(State { directory, ..State::default() });
+        Hub { host, bell, state }
+    }
+
+    /// Remembers which elections we are asked about.
+    pub(crate) fn remember(&self, ops: &[Op]) {
+        let mut state = locked(&self.state);
+        for op in ops {
+            let name = op.election();
+            let room = state.names.len() < NAMES_MAX;
+            let named = state.names.entry(hash(name.as_str()));
+            match named {
+                std::collections::hash_map::Entry::Vacant(_) if !room => state.names_full = true,
+                entry => {
+                    let names = entry.or_default();
+                    if !names.contains(name) {
+                        names.push(name.clone());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes note of who stands in our way after a batch, and who no longer does.
+    pub(crate) fn note(&self, news: News) {
+        if news.blocked.is_empty() && news.ours.is_empty() {
+            return;
+        }
+        let mut state = locked(&self.state);
+        let mut changed = false;
+        for name in &news.ours {
+            changed |= state.forget(name);
+        }
+        for blocked in news.blocked {
+            changed |= state.watch(blocked);
+        }
+        let started = state.started;
+        drop(state);
+        if changed && started {
+            self.ring();
+        }
+    }
+
+    /// The store was opened again, perhaps elsewhere.
+    pub(crate) fn moved(&self, directory: &Path) {
+        let mut state = locked(&self.state);
+        state.directory = directory.to_owned();
+        state.directory_changed = true;
+        drop(state);
+        self.ring();
+    }
+
+    /// A new stream; the first one starts the watcher.
+    pub(crate) fn listen(self: &Arc<Hub>) -> Box<dyn Hints> {
+        let listener = Arc::new(Listener::default());
+        let mut state = locked(&self.state);
+        state.listeners.retain(|listener| listener.strong_count() > 0);
+        state.listeners.push(Arc::downgrade(&listener));
+        if !state.started {
+            state.started = true;
+            // The directory is watched before we return: what is released from now on is seen.
+            let watcher = Watcher::new(&state.directory);
+            drop(state);
+            let thread = self.bell.is_some().then(|| watcher::start(watcher, self.clone()));
+            if thread.is_none_or(|thread| thread.is_err()) {
+                tracing::warn!("the watcher could not be started, so there are no hints");
+                self.close();
+            }
+        } else if state.closed {
+            listener.close();
+        }
+        Box::new(SqliteHints(listener))
+    }
+
+    /// Ends the watcher and all streams.
+    pub(crate) fn close(&self) {
+        let listeners = {
+            let mut state = locked(&self.state);
+            state.closed = true;
+            std::mem::take(&mut state.listeners)
+        };
+        for listener in listeners.iter().filter_map(Weak::upgrade) {
+            listener.close();
+        }
+        self.ring();
+    }
+
+    /// The bell, for the watcher to wait on.
+    pub(crate) fn bell(&self) -> Option<&OwnedFd> {
+        self.bell.as_ref()
+    }
+
+    /// What there is to watch; `None` if the store is closed.
+    pub(crate) fn briefing(&self) -> Option<Briefing> {
+        let mut state = locked(&self.state);
+        if state.closed {
+            return None;
+        }
+        let changed = std::mem::take(&mut state.directory_changed);
+        let directory = changed.then(|| state.directory.clone());
+        let holders = state.holders.iter();
+        let holders = holders.map(|(id, held)| (*id, (held.witness, held.expires_ns))).collect();
+        Some(Briefing { directory, holders })
+    }
+
+    /// A file appeared in the directory.
+    pub(crate) fn hear(&self, file: &str) {
+        let hint = match file.split_once('.').map_or(file, |(subject, _)| subject) {
+            ANY => Some(vec![Hint::Any]),
+            subject => u64::from_str_radix(subject, 16).ok().map(|hash| {
+                let state = locked(&self.state);
+                match state.names.get(&hash) {
+                    Some(names) => names.iter().cloned().map(Hint::Election).collect(),
+                    None if state.names_full => vec![Hint::Any],
+                    None => Vec::new(),
+                }
+            }),
+        };
+        self.emit(hint.unwrap_or_default());
+    }
+
+    /// Everything may have changed.
+    pub(crate) fn hear_any(&self) {
+        self.emit(vec![Hint::Any]);
+    }
+
+    /// The holder of this row is proven dead: what it held can be taken at once.
+    pub(crate) fn hear_death(&self, id: i64) {
+        let held = {
+            let mut state = locked(&self.state);
+            let held = state.holders.remove(&id);
+            state.held_by.retain(|_, holder| *holder != id);
+            held
+        };
+        let elections = held.map(|held| held.elections).unwrap_or_default();
+        self.emit(elections.into_iter().map(Hint::Election).collect());
+    }
+
+    /// Stops watching a holder: it can't be seen, or its leases have run out.
+    pub(crate) fn give_up(&self, id: i64) {
+        let mut state = locked(&self.state);
+        state.holders.remove(&id);
+        state.held_by.retain(|_, holder| *holder != id);
+    }
+
+    fn emit(&self, hints: Vec<Hint>) {
+        if hints.is_empty() {
+            return;
+        }
+        let listeners = locked(&self.state).listeners.clone();
+        for listener in listeners.iter().filter_map(Weak::upgrade) {
+            listener.hear(&hints);
+        }
+    }
+
+    fn ring(&self) {
+        if let Some(bell) = &self.bell {
+            // It can only fail when the bell has been rung 2^64 times already.
+            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+impl State {
+    fn watch(&mut self, blocked: Blocked) -> bool {
+        let Blocked { election, id, witness, expires_ns } = blocked;
+        // Our own process ends with us: there is nobody left to be told.
+        if witness.processes().any(|process| process.is_me()) {
+            return self.forget(&election);
+        }
+        let mut changed = false;
+        if self.held_by.get(&election) != Some(&id) {
+            changed = self.forget(&election);
+            self.held_by.insert(election.clone(), id);
+        }
+        let fresh = Watched { witness, expires_ns, elections: HashSet::new() };
+        let held = self.holders.entry(id).or_insert_with(|| {
+            changed = true;
+            fresh
+        });
+        changed |= held.witness != witness;
+        held.witness = witness;
+        held.expires_ns = held.expires_ns.max(expires_ns);
+        held.elections.insert(election);
+        changed
+    }
+
+    fn forget(&mut self, election: &Name) -> bool {
+        let Some(id) = self.held_by.remove(election) else {
+            return false;
+        };
+        let Some(held) = self.holders.get_mut(&id) else {
+            return false;
+        };
+        held.elections.remove(election);
+        held.elections.is_empty() && self.holders.remove(&id).is_some()
+    }
+}
+
+/// Leaves a file for each of these elections, for an instant. After the change is durable.
+pub(crate) fn announce(directory: &Path, elections: &[Name]) {
+    if elections.len() > ANNOUNCE_MAX {
+        leave(directory, ANY);
+        return;
+    }
+    for election in elections {
+        leave(directory, &format!("{:016x}", hash(election.as_str())));
+    }
+}
+
+fn leave(directory: &Path, subject: &str) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    // Unique among the processes that see this directory; a clash in another pid namespace would
+    // only mean that the same hint is there already.
+    let path = directory.join(format!("{subject}.{}-{number}", std::process::id()));
+    let left = mknodat(CWD, &path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0);
+    if let Err(error) = left.and_then(|()| unlink(&path)) {
+        tracing::warn!(%error, path = %path.display(), "no hint could be left for others");
+    }
+}
+
+/// FNV-1a with 64 bits. It is part of how processes of different versions talk to each other
+/// through the directory: never change it.
+fn hash(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// One stream's end of the hints.
+#[derive(Debug, Default)]
+struct Listener(Mutex<Queue>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    hints: VecDeque<Hint>,
+    waker: Option<Waker>,
+    closed: bool,
+}
+
+impl Listener {
+    fn hear(&self, hints: &[Hint]) {
+        self.change(|queue| {
+            for hint in hints {
+                if queue.hints.len() == QUEUE_MAX {
+                    queue.hints = VecDeque::from([Hint::Any]);
+                    break;
+                }
+                if !queue.hints.contains(hint) {
+                    queue.hints.push_back(hint.clone());
+                }
+            }
+        });
+    }
+
+    fn close(&self) {
+        self.change(|queue| queue.closed = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Queue)) {
+        let waker = {
+            let mut queue = locked(&self.0);
+            change(&mut queue);
+            queue.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+struct SqliteHints(Arc<Listener>);
+
+impl Hints for SqliteHints {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Hint>> {
+        let mut queue = locked(&self.0.0);
+        match queue.hints.pop_front() {
+            Some(hint) => Poll::Ready(Some(hint)),
+            None if queue.closed => Poll::Ready(None),
+            None => {
+                queue.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    #[test]
+    fn the_hash_of_names_is_pinned() {
+        // Test vectors of the FNV authors.
+        assert_eq!(hash(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(hash("a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(hash("foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn an_overfull_stream_says_any_and_a_closed_one_ends() {
+        let hub = Arc::new(Hub::new(Host::detect().unwrap(), "/nonexistent".into()));
+        let mut stream = hub.listen();
+        let hints = (0..=QUEUE_MAX).map(|n| Hint::Election(name(&n.to_string()))).collect();
+        hub.emit(hints);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(stream.poll_next(&mut cx), Poll::Ready(Some(Hint::Any)));
+        assert_eq!(stream.poll_next(&mut cx), Poll::Pending);
+        hub.close();
+        assert_eq!(stream.poll_next(&mut cx), Poll::Ready(None));
+        assert_eq!(hub.listen().poll_next(&mut cx), Poll::Ready(None));
+    }
+
+    #[test]
+    fn hints_are_only_about_elections_that_we_were_asked_about() {
+        let hub = Arc::new(Hub::new(Host::detect().unwrap(), "/nonexistent".into()));
+        let mut stream = hub.listen();
+        let mut cx = Context::from_waker(Waker::noop());
+        hub.hear(&format!("{:016x}.1-1", hash("a")));
+        assert_eq!(stream.poll_next(&mut cx), Poll::Pending);
+        hub.remember(&[Op::Read { election: name("a") }]);
+        hub.hear(&format!("{:016x}.1-2", hash("a")));
+        assert_eq!(stream.poll_next(&mut cx), Poll::Ready(Some(Hint::Election(name("a")))));
+        hub.hear("any.7-7");
+        assert_eq!(stream.poll_next(&mut cx), Poll::Ready(Some(Hint::Any)));
+        hub.hear("rubbish");
+        assert_eq!(stream.poll_next(&mut cx), Poll::Pending);
+        hub.close();
+    }
+}

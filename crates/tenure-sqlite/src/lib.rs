@@ -1,0 +1,21 @@
+#![doc = include_str!("../README.md")]
+
+mod config;
+mod db;
+mod error;
+pub mod fence;
+mod fs;
+mod group;
+mod hints;
+mod host;
+mod lease;
+mod store;
+mod watcher;
+mod witness;
+mod worker;
+
+pub use config::SqliteConfig;
+#[doc(hidden)]
+pub use host::Host;
+pub use store::SqliteStore;
+pub use witness::Guard;

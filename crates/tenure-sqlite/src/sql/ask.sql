@@ -1,0 +1,1 @@
+UPDATE lease SET asked = 1 WHERE election = ?1

@@ -1,0 +1,2 @@
+-- Every election that somebody ever led.
+SELECT election FROM lease ORDER BY election

@@ -1,0 +1,1 @@
+SELECT term FROM tenure_fence WHERE election = ?1

@@ -1,0 +1,1 @@
+DELETE FROM released WHERE at_ns < ?1

@@ -1,0 +1,215 @@
+//! The handle that users hold.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::{
+    BoxFuture, Channels, Error, ErrorKind, Expiry, Hints, Ledger, Name, Op, Reply, Store, StoreInfo,
+};
+
+use crate::config::SqliteConfig;
+use crate::db::{Db, OPEN_TIMEOUT};
+use crate::error;
+use crate::fs;
+use crate::hints::Hub;
+use crate::host::Host;
+use crate::witness::Guard;
+use crate::worker::{Jobs, thread_ended};
+
+/// How many ops one transaction carries.
+const BATCH_LIMIT: usize = 10_000;
+
+/// Leases in one SQLite file, for all processes of this host.
+///
+/// A clone is another handle onto the same connection, thread and witnesses. SQLite runs on a
+/// thread of the store's own, which ends with the last handle.
+///
+/// # Guarantees
+/// The whole contract of [`Store`]; the crate's documentation has the table.
+///
+/// # Examples
+/// ```
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("tenure.db");
+/// use tenure_core::{Name, StoreExt};
+/// use tenure_sqlite::SqliteStore;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn example(path: std::path::PathBuf) -> Result<(), tenure_core::Error> {
+/// let store = SqliteStore::open(path)?;
+/// let sight = store.read(&Name::new("invoices")?).await?;
+/// assert!(sight.lease.is_none(), "nobody leads yet");
+/// # Ok(())
+/// # }
+/// # example(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct SqliteStore(Arc<Shared>);
+
+struct Shared {
+    path: PathBuf,
+    jobs: Jobs,
+    hub: Arc<Hub>,
+}
+
+impl SqliteStore {
+    /// Opens the store in this file, creating it (mode 0600) and its directory (0700) where
+    /// needed. Any number of processes may do so at once.
+    ///
+    /// Blocks for some milliseconds, or for some seconds while others open or write the same file.
+    ///
+    /// # Errors
+    /// - `Config`: the path is a directory, or the database of another program.
+    /// - `Denied`: the file or its directory can't be written.
+    /// - `Corrupt`: the file is not a database, or a damaged one.
+    /// - `Unsupported`: it was written by a newer tenure, is on a file system that other hosts
+    ///   may share, or is used from another time namespace.
+    /// - `Unavailable`: another process is stuck while opening it, or the disk is full.
+    pub fn open(path: impl Into<PathBuf>) -> Result<SqliteStore, Error> {
+        SqliteConfig::new(path).open()
+    }
+
+    pub(crate) fn open_with(mut config: SqliteConfig) -> Result<SqliteStore, Error> {
+        let opened = |error: Error| error.in_store(error::STORE).during("open");
+        // Fixed now: the working directory may change before the file is opened again.
+        config.path = std::path::absolute(&config.path)
+            .map_err(|error| opened(error::from_io("there is no file", &config.path, error)))?;
+        let host = match config.host.clone() {
+            Some(host) => host,
+            None => Host::detect().map_err(opened)?,
+        };
+        let db =
+            Db::open(&config.path, &host, OPEN_TIMEOUT, config.busy_timeout).map_err(opened)?;
+        fs::sweep(&db.place.hints);
+        let path = config.path.clone();
+        let hub = Arc::new(Hub::new(host.clone(), db.place.hints.clone()));
+        let jobs = Jobs::start(config, host, db, hub.clone()).map_err(opened)?;
+        Ok(SqliteStore(Arc::new(Shared { path, jobs, hub })))
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// The names of all elections that somebody ever led here, in order.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is changed.
+    ///
+    /// # Errors
+    /// Whatever kept the file from being read.
+    pub async fn elections(&self) -> Result<Vec<Name>, Error> {
+        let listed = match self.0.jobs.list() {
+            Ok(answer) => answer.await.unwrap_or_else(|| Err(thread_ended())),
+            Err(error) => Err(error),
+        };
+        listed.map_err(|error| error.during("list"))
+    }
+
+    /// Names a guardian and a process group that stand in for this process (G1).
+    ///
+    /// A follower takes over before the lease runs out only if it can prove this process dead.
+    /// From the moment this returns, for every lease held through this handle or its clones and
+    /// every later one, the guardian must be dead too and the group empty. It may be called
+    /// before any lease is held; a later call replaces the guard of an earlier one.
+    ///
+    /// Attest the guardian alone before the command is started, and again with the group once
+    /// that is known: then there is no instant at which the command is not vouched for.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: if the future is dropped the guard may count or not.
+    ///
+    /// # Errors
+    /// `Config` if there is no such process; else whatever kept the file from being written.
+    /// Then the guard does not count.
+    pub async fn attest(&self, guard: Guard) -> Result<(), Error> {
+        let attested = match self.0.jobs.attest(guard) {
+            Ok(answer) => answer.await.unwrap_or_else(|| Err(thread_ended())),
+            Err(error) => Err(error),
+        };
+        attested.map_err(|error| error.during("attest"))
+    }
+}
+
+impl Store for SqliteStore {
+    fn apply<'a>(&'a self, ops: &'a [Op]) -> BoxFuture<'a, Vec<Reply>> {
+        Box::pin(async move {
+            if ops.is_empty() {
+                return Vec::new();
+            }
+            let answer = if ops.len() > BATCH_LIMIT {
+                let message = format!(
+                    "a batch of {} ops is too large, at most {BATCH_LIMIT} are taken; split it",
+                    ops.len()
+                );
+                Err(error::new(ErrorKind::Config, message))
+            } else {
+                self.0.jobs.apply(ops.to_vec())
+            };
+            let replies = match answer {
+                Ok(answer) => answer.await.ok_or_else(thread_ended),
+                Err(error) => Err(error),
+            };
+            replies.unwrap_or_else(|error| {
+                ops.iter().map(|op| Reply::Unknown(error.clone().during(op.verb()))).collect()
+            })
+        })
+    }
+
+    fn hints(&self) -> Box<dyn Hints> {
+        self.0.hub.listen()
+    }
+
+    fn info(&self) -> StoreInfo {
+        let mut info = StoreInfo::new("sqlite", format!("sqlite:{}", self.0.path.display()));
+        info.expiry = Expiry::HostClock;
+        info.durable_terms = true;
+        info.survives_restart = true;
+        info.sees_death = true;
+        info.hints = true;
+        info.batch_limit = BATCH_LIMIT;
+        info.min_ttl = Duration::from_millis(50);
+        info.fencing = Some("a high-water mark in your own SQLite file: tenure_sqlite::fence");
+        info.residual = RESIDUAL.to_vec();
+        info
+    }
+
+    fn channels(&self) -> Option<&dyn Channels> {
+        None
+    }
+
+    fn ledger(&self) -> Option<&dyn Ledger> {
+        None
+    }
+}
+
+/// What is not promised.
+const RESIDUAL: [&str; 6] = [
+    "only processes of this host take part; network file systems are refused",
+    "a pause of the hypervisor, the restore of a snapshot and CRIU stop the clock unseen: a \
+     leader may act late, and only a fence stops it",
+    "a leader in another pid namespace (a container) is never known to be dead, so its lease has \
+     to run out",
+    "a process that is stopped in the middle of a write holds up all others until it goes on or \
+     is killed; leaders step down in time",
+    "replacing or deleting the file under a leader forgets its lease: somebody else may lead \
+     until it notices, at its next renewal",
+    "processes that leave the attested group (setsid) or hang in uninterruptible sleep may \
+     outlive the lease",
+];
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.hub.close();
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").field("path", &self.0.path).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,396 @@
+//! The store's own thread, where SQLite may block without keeping anybody from renewing.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use tenure_core::{Error, ErrorKind, Name, Op, Reply};
+
+use crate::config::SqliteConfig;
+use crate::db::{self, Db, Era};
+use crate::error;
+use crate::hints::{self, Hub};
+use crate::host::Host;
+use crate::lease::{Me, News, Round};
+use crate::witness::{Guard, Witness};
+
+/// How many calls may wait. A driver has one or two in flight; more means that nobody waits for
+/// the answers, and a queue of stale calls would only keep the next one from being answered.
+const QUEUE_MAX: usize = 64;
+
+/// The way to the thread. The thread ends when the last one is dropped.
+#[derive(Debug)]
+pub(crate) struct Jobs(SyncSender<Job>);
+
+enum Job {
+    Apply { ops: Vec<Op>, answer: Promise<Vec<Reply>> },
+    Attest { guard: Guard, answer: Promise<Result<(), Error>> },
+    List { answer: Promise<Result<Vec<Name>, Error>> },
+}
+
+impl Jobs {
+    /// Starts the thread with a connection that was opened before.
+    pub(crate) fn start(
+        config: SqliteConfig,
+        host: Host,
+        db: Db,
+        hub: Arc<Hub>,
+    ) -> Result<Jobs, Error> {
+        let (sender, receiver) = sync_channel(QUEUE_MAX);
+        let me = Me { id: random()?, witness: Witness::of_this_process(&host), new_here: true };
+        let worker = Worker { config, host, hub, me, db: Some(db) };
+        thread::Builder::new()
+            .name("tenure-sqlite".to_owned())
+            .spawn(move || worker.run(receiver))
+            .map_err(|error| {
+                let message = "the store's thread can't be started; raise the limit on processes";
+                error::new(ErrorKind::Unavailable, message).caused_by(error)
+            })?;
+        Ok(Jobs(sender))
+    }
+
+    /// Hands over a batch. It is carried out even if the answer is no longer waited for.
+    pub(crate) fn apply(&self, ops: Vec<Op>) -> Result<Answer<Vec<Reply>>, Error> {
+        let (answer, promised) = promise();
+        self.send(Job::Apply { ops, answer }).map(|()| promised)
+    }
+
+    /// Hands over a guard.
+    pub(crate) fn attest(&self, guard: Guard) -> Result<Answer<Result<(), Error>>, Error> {
+        let (answer, promised) = promise();
+        self.send(Job::Attest { guard, answer }).map(|()| promised)
+    }
+
+    /// Asks for the names of all elections.
+    pub(crate) fn list(&self) -> Result<Answer<Result<Vec<Name>, Error>>, Error> {
+        let (answer, promised) = promise();
+        self.send(Job::List { answer }).map(|()| promised)
+    }
+
+    fn send(&self, job: Job) -> Result<(), Error> {
+        self.0.try_send(job).map_err(|failure| match failure {
+            TrySendError::Full(_) => error::new(
+                ErrorKind::Unavailable,
+                format!("{QUEUE_MAX} calls wait for the file already; is its disk stuck?"),
+            ),
+            TrySendError::Disconnected(_) => thread_ended(),
+        })
+    }
+}
+
+/// What to say when the thread is gone although the store is not.
+pub(crate) fn thread_ended() -> Error {
+    let message = "the store's thread has ended; open the store again, and report this as a bug";
+    error::new(ErrorKind::Unavailable, message)
+}
+
+struct Worker {
+    config: SqliteConfig,
+    host: Host,
+    hub: Arc<Hub>,
+    me: Me,
+    /// `None` after the file was found to be another one; the next call opens that.
+    db: Option<Db>,
+}
+
+impl Worker {
+    fn run(mut self, jobs: Receiver<Job>) {
+        while let Ok(job) = jobs.recv() {
+            match job {
+                Job::Apply { ops, answer } => answer.keep(self.apply(&ops)),
+                Job::Attest { guard, answer } => answer.keep(self.attest(guard)),
+                Job::List { answer } => answer.keep(self.list()),
+            }
+        }
+    }
+
+    fn apply(&mut self, ops: &[Op]) -> Vec<Reply> {
+        // Before anything is decided, so that no hint about it is missed.
+        self.hub.remember(ops);
+        match self.try_apply(ops) {
+            Ok(replies) => replies,
+            Err(error) => {
+                tracing::debug!(%error, ops = ops.len(), "outcome unknown");
+                ops.iter().map(|op| Reply::Unknown(error.clone().during(op.verb()))).collect()
+            }
+        }
+    }
+
+    fn try_apply(&mut self, ops: &[Op]) -> Result<Vec<Reply>, Error> {
+        let reads_only = ops.iter().all(|op| matches!(op, Op::Read { .. }));
+        if let Some(db) = self.db.take_if(|db| db.is_moved()) {
+            tracing::warn!(path = %db.place.path.display(), "the file was replaced or deleted");
+            let error = error::moved(&db.place.path);
+            db.abandon();
+            if !reads_only {
+                return Err(error);
+            }
+        }
+        let may_refuse = ops.iter().all(|op| matches!(op, Op::Read { .. } | Op::Acquire { .. }));
+        if may_refuse && let Some(replies) = self.look(ops)? {
+            return Ok(replies);
+        }
+        self.change(ops)
+    }
+
+    /// Answers without SQLite's write lock, if that can be: refusals are many and cheap.
+    fn look(&mut self, ops: &[Op]) -> Result<Option<Vec<Reply>>, Error> {
+        self.with_db(|worker, db| {
+            let (host, real) = (&worker.host, db.place.real.clone());
+            let tx = db.look()?;
+            let era = db::era(&tx, host, &real)?;
+            let mut round = Round::new(&tx, host, &worker.me, era);
+            let replies = round.look(ops).map_err(|error| error::from_sqlite(&real, error))?;
+            if replies.is_some() {
+                worker.hub.note(round.into_news());
+            }
+            Ok(replies)
+        })
+    }
+
+    fn change(&mut self, ops: &[Op]) -> Result<Vec<Reply>, Error> {
+        let (replies, news) = self.transact(|round| round.change(ops))?;
+        if let Some(db) = &self.db {
+            hints::announce(&db.place.hints, &news.announce);
+        }
+        self.hub.note(news);
+        Ok(replies)
+    }
+
+    /// One changing transaction, committed and known to be in the file that others use.
+    fn transact<T>(
+        &mut self,
+        act: impl FnOnce(&mut Round<'_>) -> rusqlite::Result<T>,
+    ) -> Result<(T, News), Error> {
+        let done = self.with_db(|worker, db| {
+            let (host, real) = (&worker.host, db.place.real.clone());
+            let broken = |error| error::from_sqlite(&real, error);
+            let tx = db.change()?;
+            if db::era(&tx, host, &real)? == Era::Over {
+                db::begin_era(&tx, host).map_err(broken)?;
+            }
+            let mut round = Round::new(&tx, host, &worker.me, Era::Same);
+            let done = act(&mut round).map_err(broken)?;
+            let news = round.into_news();
+            tx.commit().map_err(broken)?;
+            Ok((done, news))
+        })?;
+        // What was committed to a file that is no longer there was granted by nobody (S4).
+        if let Some(db) = self.db.take_if(|db| db.is_moved()) {
+            let error = error::moved(&db.place.path);
+            db.abandon();
+            return Err(error);
+        }
+        if done.1.testified {
+            self.me.new_here = false;
+        }
+        Ok(done)
+    }
+
+    /// From when this returns, nobody takes over at once while the guard or its group lives.
+    fn attest(&mut self, guard: Guard) -> Result<(), Error> {
+        let before = self.me.witness;
+        self.me.witness = before.with_guard(guard).map_err(|e| e.in_store(error::STORE))?;
+        if let Some(db) = self.db.take_if(|db| db.is_moved()) {
+            db.abandon();
+        }
+        let written = self.transact(|round| round.testify());
+        if written.is_err() {
+            self.me.witness = before;
+        }
+        written.map(|_| ())
+    }
+
+    fn list(&mut self) -> Result<Vec<Name>, Error> {
+        if let Some(db) = self.db.take_if(|db| db.is_moved()) {
+            db.abandon();
+        }
+        self.with_db(|_, db| {
+            let real = db.place.real.clone();
+            let broken = |error| error::from_sqlite(&real, error);
+            let tx = db.look()?;
+            let mut list = tx.prepare(include_str!("sql/elections.sql")).map_err(broken)?;
+            let rows = list.query_map((), |row| row.get::<_, String>(0)).map_err(broken)?;
+            rows.map(|row| Name::new(row.map_err(broken)?)).collect()
+        })
+    }
+
+    fn with_db<T>(
+        &mut self,
+        act: impl FnOnce(&Worker, &mut Db) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut db = match self.db.take() {
+            Some(db) => db,
+            None => self.reopen()?,
+        };
+        let done = act(self, &mut db);
+        // Trouble with the file itself may be trouble with this connection only.
+        match &done {
+            Err(error) if error.kind() == ErrorKind::Corrupt => db.abandon(),
+            _ => self.db = Some(db),
+        }
+        done
+    }
+
+    fn reopen(&mut self) -> Result<Db, Error> {
+        let SqliteConfig { path, busy_timeout, .. } = &self.config;
+        let wait: Duration = *busy_timeout;
+        let db = Db::open(path, &self.host, wait, *busy_timeout)?;
+        self.me.new_here = true;
+        self.hub.moved(&db.place.hints);
+        tracing::info!(path = %path.display(), "opened again");
+        Ok(db)
+    }
+}
+
+/// A random number that fits a column.
+fn random() -> Result<i64, Error> {
+    let mut bytes = [0_u8; 8];
+    let read = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    match read {
+        Ok(8) => Ok(i64::from_ne_bytes(bytes) & i64::MAX),
+        _ => Err(error::new(ErrorKind::Unavailable, "the kernel gives no random numbers")),
+    }
+}
+
+/// The half of a one-shot channel that the thread keeps.
+struct Promise<T>(Arc<Mutex<Slot<T>>>);
+
+/// The half that is waited for: `None` if the promise was broken.
+pub(crate) struct Answer<T>(Arc<Mutex<Slot<T>>>);
+
+struct Slot<T> {
+    value: Option<T>,
+    over: bool,
+    waker: Option<Waker>,
+}
+
+fn promise<T>() -> (Promise<T>, Answer<T>) {
+    let slot = Arc::new(Mutex::new(Slot { value: None, over: false, waker: None }));
+    (Promise(slot.clone()), Answer(slot))
+}
+
+impl<T> Promise<T> {
+    fn keep(self, value: T) {
+        locked(&self.0).value = Some(value);
+        // The drop that follows wakes whoever waits.
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        let waker = {
+            let mut slot = locked(&self.0);
+            slot.over = true;
+            slot.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Future for Answer<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut slot = locked(&self.0);
+        if slot.over {
+            return Poll::Ready(slot.value.take());
+        }
+        slot.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// No code that panics runs while one of these is held, so what is in it is sound.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::{CandidateId, Name};
+
+    use super::*;
+
+    fn worker(path: &std::path::Path) -> Worker {
+        let config = SqliteConfig::new(path);
+        let host = Host::detect().unwrap();
+        let db = Db::open(path, &host, db::OPEN_TIMEOUT, config.busy_timeout).unwrap();
+        let hub = Arc::new(Hub::new(host.clone(), db.place.hints.clone()));
+        let me = Me { id: 7, witness: Witness::of_this_process(&host), new_here: true };
+        Worker { config, host, hub, me, db: Some(db) }
+    }
+
+    fn acquires(count: usize) -> Vec<Op> {
+        let acquire = |number: usize| Op::Acquire {
+            election: Name::new(format!("{number:0>200}")).unwrap(),
+            candidate: CandidateId::new("me", 1).unwrap(),
+            seq: 1,
+            above: None,
+            floor: None,
+            ttl: Duration::from_secs(30),
+            metadata: None,
+        };
+        (0..count).map(acquire).collect()
+    }
+
+    #[test]
+    fn a_full_disk_makes_the_whole_batch_unknown_and_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut worker = worker(&directory.path().join("x.db"));
+        let limit = |worker: &Worker, pages: i64| {
+            let conn = &worker.db.as_ref().unwrap().conn;
+            conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
+        };
+        limit(&worker, 12);
+        for reply in worker.apply(&acquires(1000)) {
+            let Reply::Unknown(error) = reply else { panic!("{reply:?}") };
+            assert!(error.is_retryable(), "{error}");
+            assert!(error.to_string().starts_with("sqlite: acquire: the disk is full"), "{error}");
+        }
+        limit(&worker, 1_000_000);
+        for reply in worker.apply(&acquires(1000)) {
+            let Reply::Granted(grant) = reply else { panic!("{reply:?}") };
+            assert_eq!(grant.term.get(), 1, "nothing of the failed batch was kept");
+        }
+    }
+
+    #[test]
+    fn a_broken_promise_is_an_answer_too() {
+        let (answer, promised) = promise::<()>();
+        let mut promised = std::pin::pin!(promised);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(promised.as_mut().poll(&mut cx).is_pending());
+        drop(answer);
+        assert_eq!(promised.poll(&mut cx), Poll::Ready(None));
+    }
+
+    #[test]
+    fn rows_of_witnesses_that_nobody_needs_are_removed_by_the_next_holder() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let rows = |worker: &Worker| -> Vec<i64> {
+            let conn = &worker.db.as_ref().unwrap().conn;
+            let mut rows = conn.prepare("SELECT id FROM witness ORDER BY id").unwrap();
+            rows.query_map((), |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+        };
+        let mut one = worker(&path);
+        one.apply(&acquires(1));
+        one.db
+            .as_ref()
+            .unwrap()
+            .conn
+            .execute("INSERT INTO witness (id, pid_ns) VALUES (3, 0)", ())
+            .unwrap();
+        let mut two = worker(&path);
+        two.me.id = 8;
+        two.apply(&acquires(2)[1..]);
+        assert_eq!(rows(&two), [7, 8]);
+    }
+}
