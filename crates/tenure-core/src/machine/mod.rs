@@ -12,6 +12,8 @@ mod state;
 mod tests;
 mod types;
 
+use std::time::Duration;
+
 pub use types::{Action, Actions, Input, Pick, Reason, Report, Settings};
 
 #[cfg(feature = "sabotage")]
@@ -58,6 +60,8 @@ pub struct Machine {
     /// The store's clock stepped: until this instant somebody whose lease seems to have run out
     /// may still trust itself (W2).
     fresh_until: Time,
+    /// The ttl of the lease that was last seen in other hands.
+    rival_ttl: Option<Duration>,
     rival: Option<Rival>,
 }
 
@@ -94,6 +98,7 @@ impl Machine {
             leader: None,
             reading: None,
             fresh_until: Time::ZERO,
+            rival_ttl: None,
             rival: None,
         }
     }

@@ -26,9 +26,7 @@ impl Machine {
     fn acquire_reply(&mut self, now: Time, sent_at: Time, outcome: Outcome, out: &mut Actions) {
         match outcome {
             Outcome::Granted(grant) => {
-                if self.read_store_clock(now, sent_at, grant.store_clock, out) {
-                    self.stepped_ahead(now, grant.expired);
-                }
+                self.read_store_clock(now, sent_at, grant.store_clock, grant.expired, out);
                 self.failures = 0;
                 self.acquired(now, sent_at, grant, out);
             }
@@ -92,7 +90,7 @@ impl Machine {
     fn renew_reply(&mut self, now: Time, sent_at: Time, outcome: Outcome, out: &mut Actions) {
         match outcome {
             Outcome::Granted(grant) if Some(grant.term) == self.held_term() => {
-                self.read_store_clock(now, sent_at, grant.store_clock, out);
+                self.read_store_clock(now, sent_at, grant.store_clock, None, out);
                 self.renewed(now, sent_at, grant, out);
             }
             Outcome::Refused(sight) | Outcome::Seen(sight) => {
@@ -174,7 +172,7 @@ impl Machine {
         };
         match outcome {
             Outcome::Granted(grant) => {
-                self.read_store_clock(now, sent_at, grant.store_clock, out);
+                self.read_store_clock(now, sent_at, grant.store_clock, None, out);
                 self.doubt = false;
                 self.vacated(now, term, true, aside, out);
             }

@@ -33,18 +33,19 @@ impl Machine {
         sight: Sight,
         out: &mut Actions,
     ) -> Window {
-        let stepped = self.read_store_clock(now, sent_at, sight.store_clock, out);
+        let lease_ttl = sight.lease.as_ref().and_then(|lease| lease.ttl);
+        let stepped = self.read_store_clock(now, sent_at, sight.store_clock, lease_ttl, out);
         let mine =
             sight.lease.as_ref().is_some_and(|lease| lease.holder.is(&self.settings.candidate));
         if !mine {
             let of_lease = sight.lease.as_ref().and_then(|lease| lease.term);
             self.seen = self.seen.max(sight.last_term).max(of_lease);
         }
+        if lease_ttl.is_some() && !mine {
+            self.rival_ttl = lease_ttl;
+        }
         if let Some(left) = sight.settling {
             out.push(Action::Report(Report::Settling { left }));
-        }
-        if stepped {
-            self.stepped_ahead(now, sight.lease.as_ref().and_then(|lease| lease.ttl));
         }
         if let Some(lease) = &sight.lease {
             self.watch_for_rival(now, sent_at, lease, out);
@@ -77,12 +78,14 @@ impl Machine {
     }
 
     /// Compares two readings of the store's clock with the local one; tells whether it jumped
-    /// ahead by more than half a margin (W2).
+    /// ahead by more than half a margin. If so, any lease counts as fresh: `lease_ttl` is the one
+    /// that came with the reading, but who held it before the step may have chosen another (W2).
     pub(super) fn read_store_clock(
         &mut self,
         now: Time,
         sent_at: Time,
         store: Option<Duration>,
+        lease_ttl: Option<Duration>,
         out: &mut Actions,
     ) -> bool {
         let Some(store) = store else { return false };
@@ -99,13 +102,12 @@ impl Machine {
             self.rival = None;
             out.push(Action::Report(Report::StoreClockStepped { by, ahead: ahead > behind }));
         }
+        if ahead > slack {
+            let ttl =
+                self.settings.timing.ttl.max(lease_ttl.max(self.rival_ttl).unwrap_or_default());
+            self.fresh_until = self.fresh_until.max(now + ttl);
+        }
         ahead > slack
-    }
-
-    /// Treats a lease of this ttl as fresh, whatever the store's clock makes of it (W2).
-    pub(super) fn stepped_ahead(&mut self, now: Time, ttl: Option<Duration>) {
-        let fresh_until = now + ttl.unwrap_or(self.settings.timing.ttl);
-        self.fresh_until = self.fresh_until.max(fresh_until);
     }
 
     /// A lease of our own label whose end moves while we look was renewed by a live process.

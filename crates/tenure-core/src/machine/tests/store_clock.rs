@@ -183,3 +183,36 @@ fn a_held_lease_can_be_lost_withdrawn_and_asked_for() {
     assert_eq!(wake(&actions).0, at(2_110), "somebody else has it: follow");
     assert_eq!(step_down(&actions), None, "I6: nothing was led");
 }
+
+#[test]
+fn a_step_seen_by_a_release_makes_the_next_grant_wait_too() {
+    // Its lost acquire took over by the step, its release gave that back: another one, whose
+    // lease was cut short, may trust itself all the while.
+    let mut rig = reader(2_900);
+    rig.give(100, Input::Hint);
+    rig.answer(600, Outcome::Unknown);
+    rig.give(610, Input::Withdraw);
+    assert!(matches!(rig.op(), Op::Release { term: None, .. }));
+    rig.answer(620, Outcome::Granted(granted_at(8, 104_005)));
+    rig.give(630, Input::Campaign);
+    assert_eq!(leads(&rig.answer(640, Outcome::Granted(granted_at(9, 104_025)))), None);
+}
+
+#[test]
+fn in_a_mixed_fleet_the_longer_ttl_that_was_seen_decides() {
+    let mut rig = Rig::campaigning();
+    let mut sight = held_by(&candidate("other", 9), 7, 29_000);
+    sight.lease.as_mut().unwrap().ttl = Some(ms(30_000));
+    rig.answer(0, Outcome::Refused(Sight { store_clock: Some(ms(100_000)), ..sight }));
+    rig.give(100, Input::Hint);
+    rig.answer(600, Outcome::Unknown);
+    rig.tick(1_000);
+    assert_eq!(leads(&rig.answer(1_010, Outcome::Granted(granted_at(8, 140_000)))), None);
+    let (_, to) = wake(&rig.tick(1_020));
+    assert!(to < at(31_010), "it is renewed all the while");
+    for now_ms in (2_000..31_000).step_by(1_000) {
+        assert_eq!(leads(&rig.tick(now_ms)), None);
+        rig.answer(now_ms, Outcome::Granted(granted_at(8, 139_000 + now_ms)));
+    }
+    assert_eq!(leads(&rig.tick(31_010)), Some(term(8)));
+}
