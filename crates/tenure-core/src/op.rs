@@ -109,7 +109,8 @@ impl Op {
 pub enum Reply {
     /// Done as asked.
     Granted(Grant),
-    /// Not done, and nothing was changed; this is what stands there instead.
+    /// Not done, and the lease was not changed; this is what stands there instead. (A refused
+    /// release is remembered all the same.)
     Refused(Sight),
     /// The answer to a read.
     Seen(Sight),

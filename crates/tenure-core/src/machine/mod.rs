@@ -71,6 +71,10 @@ pub struct Past {
     seq: u64,
     led: Option<Term>,
     seen: Option<Term>,
+    doubt: bool,
+    reading: Option<Reading>,
+    fresh_until: Time,
+    rival_ttl: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,15 +108,25 @@ impl Machine {
     }
 
     /// A candidate that goes on where an earlier machine of the *same* candidate in the same
-    /// election left off, so that it numbers its acquires on (C2) and leads no term twice (C1).
+    /// election left off: it numbers its acquires on and takes back one that is in doubt (C2),
+    /// leads no term twice (C1), and remembers a step of the store's clock (W2).
     pub fn resume(settings: Settings, past: Past) -> Machine {
-        let Past { seq, led, seen } = past;
-        Machine { seq, led, seen, ..Machine::new(settings) }
+        let Past { seq, led, seen, doubt, reading, fresh_until, rival_ttl } = past;
+        let fresh = Machine::new(settings);
+        Machine { seq, led, seen, doubt, reading, fresh_until, rival_ttl, ..fresh }
     }
 
     /// What a later machine of the same candidate must know.
     pub fn past(&self) -> Past {
-        Past { seq: self.seq, led: self.led, seen: self.seen }
+        Past {
+            seq: self.seq,
+            led: self.led,
+            seen: self.seen,
+            doubt: self.doubt,
+            reading: self.reading,
+            fresh_until: self.fresh_until,
+            rival_ttl: self.rival_ttl,
+        }
     }
 
     /// What it was made with.

@@ -56,6 +56,34 @@ fn where_no_grant_is_known_one_release_is_enough() {
 }
 
 #[test]
+fn a_later_machine_of_the_same_candidate_takes_the_doubt_over() {
+    let mut rig = Rig::campaigning();
+    rig.answer(500, Outcome::Unknown);
+    rig.give(510, Input::Withdraw);
+    rig.answer(900, Outcome::Unknown);
+    let mut later = Rig::new(settings());
+    later.machine = Machine::resume(settings(), rig.machine.past());
+    let actions = later.give(1_000, Input::Withdraw);
+    assert!(matches!(sends(&actions), Some(Op::Release { term: None, seq: 1, .. })), "C2");
+}
+
+#[test]
+fn a_later_machine_of_the_same_candidate_leads_no_old_term_and_numbers_on() {
+    let mut rig = Rig::leading();
+    rig.give(100, Input::Withdraw);
+    rig.give(200, Input::Drained);
+    rig.answer(210, granted(1));
+    let mut later = Rig::new(settings());
+    later.machine = Machine::resume(settings(), rig.machine.past());
+    let actions = later.give(1_000, Input::Campaign);
+    assert!(
+        matches!(sends(&actions), Some(Op::Acquire { seq: 2, above: Some(above), .. })
+            if *above == term(1)),
+        "{actions:?}"
+    );
+}
+
+#[test]
 fn withdrawing_while_an_acquire_is_under_way_waits_for_its_answer() {
     let start = || {
         let mut rig = Rig::campaigning();

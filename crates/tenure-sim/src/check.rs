@@ -1,0 +1,367 @@
+//! The checker: stands outside the machines and believes only what it sees.
+//!
+//! It is told every input and every action, with the true time and the local one, and holds them
+//! against I1 to I7 at each step.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use tenure_core::{Action, Input, Op, Outcome, Reason, Term, Time, Timing};
+
+use crate::clock::SkewedClock;
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// When, in true nanoseconds.
+    pub at: u64,
+    /// Which promise: `I1` to `I7`, `C1`, `C2`, `lease`, `drain`, `calls`, `live`.
+    pub rule: &'static str,
+    /// What happened.
+    pub sentence: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at_us = self.at / 1_000;
+        let (seconds, micros) = (at_us / 1_000_000, at_us % 1_000_000);
+        write!(f, "{} at {seconds}.{micros:06}s: {}", self.rule, self.sentence)
+    }
+}
+
+/// What is known of one candidate in one election.
+#[derive(Clone, Debug, Default)]
+struct Seat {
+    /// Told to lead and not yet to stop.
+    reign: Option<Term>,
+    /// The last step-down was a resignation: renewals may still give the work more time.
+    resigning: bool,
+    /// Trusts itself in this term while its own clock shows less than this.
+    trust: Option<(Term, Time)>,
+    step_down_at: Time,
+    /// Work of this term may run.
+    work: Option<Term>,
+    /// The highest term led by this incarnation.
+    led: Option<Term>,
+    /// The latest grant: its term, and until when it pays for trust at most (I3).
+    earned: Option<(Term, Time)>,
+    in_flight: bool,
+}
+
+/// Watches all candidates in all elections.
+#[derive(Clone, Debug)]
+pub struct Checker {
+    clocks: Vec<SkewedClock>,
+    timings: Vec<Timing>,
+    /// By election, then by candidate.
+    seats: Vec<Vec<Seat>>,
+    /// The terms led in each election, by anybody.
+    led: Vec<BTreeSet<Term>>,
+    promised: Promised,
+    /// From here on nobody is forced to step down.
+    calm_from: u64,
+    /// What was seen, to show that something happened at all.
+    pub seen: Seen,
+}
+
+/// What a run can be held to.
+#[derive(Clone, Copy, Debug)]
+pub struct Promised {
+    /// I1 holds: the store's clock steps by less than a margin, or is covered by W2.
+    pub one_leader: bool,
+    /// Every lease lasts as long as it should, so that no leader is ever deposed.
+    pub whole_leases: bool,
+    /// Candidates step down at the first unknown renewal, and only then.
+    pub fail_closed: bool,
+}
+
+/// How often things happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Reigns.
+    pub leads: u64,
+    /// Reigns that followed one of another candidate.
+    pub handovers: u64,
+    /// Reigns whose grant came after an unknown acquire.
+    pub healed: u64,
+    /// Step-downs for want of a renewal.
+    pub not_renewed: u64,
+    /// Step-downs by the store's word.
+    pub deposed: u64,
+    /// Step-downs because somebody asked.
+    pub asked: u64,
+    /// Work that had to be ended by force.
+    pub aborts: u64,
+    /// Overlaps where I1 is not promised.
+    pub overlaps: u64,
+    /// Calls of a machine.
+    pub calls: u64,
+}
+
+impl Seen {
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Seen) {
+        self.leads += other.leads;
+        self.handovers += other.handovers;
+        self.healed += other.healed;
+        self.not_renewed += other.not_renewed;
+        self.deposed += other.deposed;
+        self.asked += other.asked;
+        self.aborts += other.aborts;
+        self.overlaps += other.overlaps;
+        self.calls += other.calls;
+    }
+}
+
+/// One call of a machine, as the checker sees it.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// True time.
+    pub at: u64,
+    /// Whose machine.
+    pub node: usize,
+    /// In which election.
+    pub election: usize,
+    /// What it was told. A reply that arrives carries what the store really said.
+    pub input: &'a Input,
+    /// What it answered.
+    pub actions: &'a [Action],
+    /// The request that was under way, if the input is its reply.
+    pub answers: Option<&'a Op>,
+}
+
+impl Checker {
+    /// Watches these candidates.
+    pub fn new(
+        clocks: Vec<SkewedClock>,
+        timings: Vec<Timing>,
+        elections: usize,
+        promised: Promised,
+    ) -> Checker {
+        let seats = vec![vec![Seat::default(); clocks.len()]; elections];
+        let led = vec![BTreeSet::new(); elections];
+        let (calm_from, seen) = (u64::MAX, Seen::default());
+        Checker { clocks, timings, seats, led, promised, calm_from, seen }
+    }
+
+    /// From `at` on a forced step-down is a failure.
+    pub fn calm_from(&mut self, at: u64) {
+        self.calm_from = at;
+    }
+
+    /// Who trusts itself in an election at a true time.
+    pub fn trusting(&self, election: usize, at: u64) -> impl Iterator<Item = (usize, Term)> + '_ {
+        let seats = self.seats[election].iter().zip(&self.clocks).enumerate();
+        seats.filter_map(move |(node, (seat, clock))| match seat.trust {
+            Some((term, until)) if clock.at(at) < until => Some((node, term)),
+            _ => None,
+        })
+    }
+
+    /// The process died, and everything it knew with it.
+    pub fn crashed(&mut self, node: usize) {
+        for seats in &mut self.seats {
+            seats[node] = Seat::default();
+        }
+    }
+
+    /// Holds one call against the promises.
+    ///
+    /// # Errors
+    /// The first promise that is broken.
+    pub fn call(&mut self, call: &Call<'_>) -> Result<(), Violation> {
+        self.seen.calls += 1;
+        self.input(call)?;
+        let mut naps = 0;
+        for action in call.actions {
+            naps += u32::from(matches!(action, Action::Wake { .. } | Action::Sleep));
+            self.action(call, action)?;
+        }
+        let seat = &self.seats[call.election][call.node];
+        let now = self.clocks[call.node].at(call.at);
+        if naps != 1 {
+            return call.fail("calls", format!("{naps} wakes or sleeps instead of one"));
+        }
+        if seat.reign.is_some() && now >= seat.step_down_at {
+            return call.fail("I3", format!("still leads, though {:?} was due", seat.step_down_at));
+        }
+        Ok(())
+    }
+
+    fn input(&mut self, call: &Call<'_>) -> Result<(), Violation> {
+        let timing = self.timings[call.node];
+        let seat = &mut self.seats[call.election][call.node];
+        match call.input {
+            Input::Reply { sent_at, outcome } => {
+                seat.in_flight = false;
+                if let (Outcome::Granted(grant), Some(Op::Acquire { .. } | Op::Renew { .. })) =
+                    (outcome, call.answers)
+                {
+                    let until = timing.trust_ends_at(*sent_at);
+                    let best = seat.earned.filter(|(term, _)| *term == grant.term);
+                    let until = best.map_or(until, |(_, earlier)| until.max(earlier));
+                    seat.earned = Some((grant.term, until));
+                }
+                let unknown = *outcome == Outcome::Unknown;
+                if unknown && call.actions.iter().any(|a| matches!(a, Action::Extend { .. })) {
+                    return call.fail("I7", "an unknown outcome extended trust".into());
+                }
+            }
+            Input::Drained if seat.reign.is_none() => {
+                seat.work = None;
+                seat.trust = None;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn action(&mut self, call: &Call<'_>, action: &Action) -> Result<(), Violation> {
+        let now = self.clocks[call.node].at(call.at);
+        match action {
+            Action::Send(op) => self.sends(call, op),
+            Action::Lead { term, step_down_at, until } => {
+                self.leads(call, *term)?;
+                self.trusts(call, *term, *step_down_at, *until)
+            }
+            Action::Extend { term, step_down_at, until } => {
+                let seat = &self.seats[call.election][call.node];
+                let known = seat.trust.is_some_and(|(t, until)| t == *term && now < until);
+                if !known || (seat.reign.is_none() && !seat.resigning) {
+                    return call.fail("I3", format!("trust in term {term} was revived"));
+                }
+                self.trusts(call, *term, *step_down_at, *until)
+            }
+            Action::StepDown { term, reason, until } => {
+                self.steps_down(call, *term, *reason, *until)
+            }
+            Action::Abort { .. } => {
+                self.seen.aborts += 1;
+                self.seats[call.election][call.node].trust = None;
+                Ok(())
+            }
+            Action::Wake { from, to, .. } if to < from || *to < now => {
+                call.fail("calls", format!("a wake in the past, {to:?} at {now:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn sends(&mut self, call: &Call<'_>, op: &Op) -> Result<(), Violation> {
+        let seat = &mut self.seats[call.election][call.node];
+        if std::mem::replace(&mut seat.in_flight, true) {
+            return call.fail("calls", "two requests under way".into());
+        }
+        match op {
+            Op::Acquire { .. } | Op::Release { .. } if seat.work.is_some() => {
+                let verb = op.verb();
+                call.fail("drain", format!("sent {verb} while the work of {:?} ran", seat.work))
+            }
+            Op::Renew { term, .. } if seat.earned.is_none_or(|(earned, _)| earned != *term) => {
+                call.fail("I4", format!("renews term {term}, which it was not granted"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn leads(&mut self, call: &Call<'_>, term: Term) -> Result<(), Violation> {
+        let seat = &mut self.seats[call.election][call.node];
+        if let Some(reign) = seat.reign {
+            return call.fail("I6", format!("leads {term} without a step-down from {reign}"));
+        }
+        if let Some(work) = seat.work {
+            return call.fail("drain", format!("leads {term} while the work of {work} runs"));
+        }
+        if seat.led >= Some(term) {
+            return call.fail("C1", format!("leads {term} after {:?}", seat.led));
+        }
+        let led = &mut self.led[call.election];
+        let highest = led.last().copied();
+        // Where two may trust themselves, the older one may even be told the later.
+        if !led.insert(term) || (self.promised.one_leader && highest > Some(term)) {
+            return call.fail("I2", format!("leads {term} after {highest:?} was led"));
+        }
+        if highest.is_some() && seat.led < highest {
+            self.seen.handovers += 1;
+        }
+        (seat.reign, seat.work, seat.led) = (Some(term), Some(term), Some(term));
+        seat.resigning = false;
+        self.seen.leads += 1;
+        Ok(())
+    }
+
+    fn trusts(
+        &mut self,
+        call: &Call<'_>,
+        term: Term,
+        step_down_at: Time,
+        until: Time,
+    ) -> Result<(), Violation> {
+        let seat = &mut self.seats[call.election][call.node];
+        let earned = seat.earned.is_some_and(|(granted, most)| granted == term && until <= most);
+        if !earned {
+            let earned = seat.earned;
+            return call.fail("I3", format!("trusts {term} until {until:?}, earned: {earned:?}"));
+        }
+        seat.trust = Some((term, until));
+        seat.step_down_at = step_down_at;
+        let others: Vec<(usize, Term)> =
+            self.trusting(call.election, call.at).filter(|(node, _)| *node != call.node).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        self.seen.overlaps += 1;
+        if !self.promised.one_leader {
+            return Ok(());
+        }
+        call.fail("I1", format!("trusts itself in {term} while others do: {others:?}"))
+    }
+
+    fn steps_down(
+        &mut self,
+        call: &Call<'_>,
+        term: Term,
+        reason: Reason,
+        until: Time,
+    ) -> Result<(), Violation> {
+        let seat = &mut self.seats[call.election][call.node];
+        if seat.reign.take() != Some(term) {
+            return call.fail("I6", format!("steps down from {term}, which it does not lead"));
+        }
+        if let Some((trusted, before)) = seat.trust {
+            if until > before {
+                return call.fail("I3", format!("the step-down lengthens trust to {until:?}"));
+            }
+            seat.trust = Some((trusted, until));
+        }
+        seat.resigning = matches!(reason, Reason::Resigned | Reason::Asked);
+        match reason {
+            Reason::NotRenewed => self.seen.not_renewed += 1,
+            Reason::Deposed => self.seen.deposed += 1,
+            Reason::Asked => self.seen.asked += 1,
+            _ => {}
+        }
+        if reason == Reason::Deposed && self.promised.whole_leases {
+            return call.fail("lease", format!("{term} was taken from its leader"));
+        }
+        let unknown = matches!(call.input, Input::Reply { outcome: Outcome::Unknown, .. });
+        if unknown && reason == Reason::Deposed {
+            return call.fail("I7", "an unknown outcome deposed".into());
+        }
+        if reason == Reason::RenewalFailed && !self.promised.fail_closed {
+            return call.fail("I7", "an unknown outcome ended a reign".into());
+        }
+        let forced = !matches!(reason, Reason::Resigned | Reason::Asked);
+        if forced && call.at >= self.calm_from {
+            return call.fail("live", format!("{term} ended in calm weather: {reason:?}"));
+        }
+        Ok(())
+    }
+}
+
+impl Call<'_> {
+    fn fail<T>(&self, rule: &'static str, what: String) -> Result<T, Violation> {
+        let sentence = format!("c{} in e{}: {what}", self.node, self.election);
+        Err(Violation { at: self.at, rule, sentence })
+    }
+}

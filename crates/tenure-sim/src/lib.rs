@@ -1,0 +1,22 @@
+//! Seeded simulator and model of tenure's machine.
+//!
+//! The same [`Machine`](tenure_core::Machine) that runs in production runs here against an
+//! abstract store, with drifting, stepping and frozen clocks, lost, delayed and doubled messages,
+//! crashes and people. A checker outside holds each step against I1 to I7.
+//!
+//! # Nouns
+//! A *seed* is one run; a *class* a kind of trouble that can be switched off; the *tail* the calm
+//! end of a run, in which somebody must lead.
+
+pub mod check;
+pub mod clock;
+pub mod model;
+pub mod plan;
+pub mod scenario;
+pub mod shrink;
+pub mod soak;
+pub mod store;
+pub mod transcript;
+mod world;
+
+pub use world::{Run, run};

@@ -1,0 +1,103 @@
+//! The model in the normal test run, and a larger one on demand:
+//! `cargo test -p tenure-sim --test model -- --ignored`.
+#![expect(clippy::print_stdout, reason = "what was found is worth reading with --nocapture")]
+
+use stateright::{Checker, HasDiscoveries, Model};
+use tenure_core::Sabotage;
+use tenure_sim::model::{Bounds, World};
+use tenure_sim::store::StoreFault;
+
+const THREADS: usize = 2;
+
+fn holds(world: World) {
+    let bounds = world.bounds;
+    let checker = world.checker().threads(THREADS).spawn_bfs().join();
+    println!("{bounds:?}: {} states, depth {}", checker.unique_state_count(), checker.max_depth());
+    checker.assert_properties();
+}
+
+/// Which promises the model sees broken.
+fn breaks(world: World) -> Vec<&'static str> {
+    let checker = world
+        .checker()
+        .threads(THREADS)
+        .finish_when(HasDiscoveries::AnyFailures)
+        .spawn_bfs()
+        .join();
+    let found: Vec<&'static str> = checker
+        .discoveries()
+        .into_keys()
+        .filter(|name| name.starts_with(['I', 'C']) || name.starts_with("never"))
+        .collect();
+    println!("{} states: {found:?}", checker.unique_state_count());
+    found
+}
+
+fn bounds(candidates: usize, ticks: u64, faults: u8, commands: u8) -> World {
+    World::new(Bounds { candidates, ticks, faults, commands })
+}
+
+#[test]
+fn two_candidates_and_two_faults() {
+    holds(bounds(2, 9, 2, 0));
+}
+
+#[test]
+fn two_candidates_a_fault_and_a_command_over_two_leases() {
+    holds(bounds(2, 13, 1, 1));
+}
+
+#[test]
+fn three_candidates_a_fault_and_a_command() {
+    holds(bounds(3, 8, 1, 1));
+}
+
+#[test]
+#[ignore = "takes minutes; run it after changes to the machine"]
+fn larger_bounds() {
+    holds(bounds(2, 13, 2, 0));
+    holds(bounds(2, 8, 1, 2));
+    holds(bounds(3, 9, 2, 0));
+}
+
+#[test]
+fn a_store_that_frees_leases_by_itself_admits_two_leaders_and_the_fence_stops_one() {
+    holds(World { connection_bound: true, ..bounds(2, 7, 2, 0) });
+}
+
+#[test]
+fn a_model_in_which_nobody_leads_fails() {
+    let world = World { store_fault: StoreFault::GrantsNothing, ..bounds(2, 7, 0, 0) };
+    let checker = world.checker().spawn_bfs().join();
+    assert!(checker.discovery("somebody leads").is_none(), "so assert_properties would panic");
+}
+
+#[test]
+fn the_model_catches_what_the_machine_does_wrong() {
+    let faults = [
+        (Sabotage::TrustFromReply, "I3 trust is earned"),
+        (Sabotage::ReleaseBeforeDrain, "never release first"),
+        (Sabotage::HintBelieved, "I3 trust is earned"),
+        (Sabotage::OldTermAgain, "C1 no term led twice"),
+        (Sabotage::LateGrantRevives, "I3 trust is earned"),
+    ];
+    for (fault, rule) in faults {
+        let world = World { sabotage: Some(fault), ..bounds(2, 9, 2, 1) };
+        let found = breaks(world);
+        assert!(found.contains(&rule), "{fault:?}: {found:?}");
+    }
+}
+
+#[test]
+fn the_model_catches_what_the_store_does_wrong() {
+    let faults = [
+        (StoreFault::RenewIgnoresTerm, "I4 exact terms"),
+        (StoreFault::GrantsHeld, "I1 one leader"),
+        (StoreFault::ForgetsTerms, "I2 terms rise"),
+    ];
+    for (store_fault, rule) in faults {
+        let world = World { store_fault, ..bounds(2, 9, 2, 1) };
+        let found = breaks(world);
+        assert!(found.contains(&rule), "{store_fault:?}: {found:?}");
+    }
+}
