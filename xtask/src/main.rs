@@ -32,6 +32,7 @@ usage: cargo xtask COMMAND
 
   test [--long] [--only STEP]  run all checks and tests, as CI does; --long adds the soaks
   bench [NAME...]              run the benches and write bench/RESULTS.md
+  sim [--seeds N | --seed S]   run the simulator for long, or replay one seed
   tidy                         check the numbers and habits that no other tool checks
   features                     lint each published crate with every set of its features
   fmt                          format all code
@@ -61,6 +62,7 @@ fn run(args: &[String]) -> Result<bool> {
     match (command.as_str(), rest) {
         ("test", rest) => test::run(&test::Options::parse(rest)?),
         ("bench", names) => bench::run(names),
+        ("sim", args) => sim(args),
         ("tidy", []) => tidy::run(),
         ("features", []) => features::run(),
         ("fmt", []) => cargo::passthrough(&["fmt", "--all"]),
@@ -68,6 +70,12 @@ fn run(args: &[String]) -> Result<bool> {
         ("tidy" | "features" | "fmt", _) => bail!("`{command}` takes no arguments"),
         _ => bail!("there is no command `{command}`; `cargo xtask` lists them"),
     }
+}
+
+fn sim(args: &[String]) -> Result<bool> {
+    let mut all = vec!["run", "--release", "--locked", "--quiet", "--package", "tenure-sim", "--"];
+    all.extend(args.iter().map(String::as_str));
+    cargo::passthrough(&all)
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ mod sleep {
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let spec = Itimerspec { it_interval: never, it_value: value };
         timerfd_settime(&fd, TimerfdTimerFlags::ABSTIME, &spec)?;
-        // The promise that `register` asks for: an OwnedFd stays the same descriptor while it lives.
+        // What `register` asks to be promised: an OwnedFd is the same descriptor while it lives.
         #[allow(deprecated, reason = "its successor differs only in being unsafe to call")]
         AsyncFd::new(fd)
     }

@@ -1,0 +1,301 @@
+//! What can be written on the command line, as it stands there: nothing is checked yet.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::FalseyValueParser;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+/// Elect one of many instances, tell it, take the job away in time
+///
+/// Many instances of a program run; exactly one of them must do the work. Put `tenure run NAME --`
+/// in front of it, on every machine: the command runs on one of them, and nowhere else until that
+/// one has stopped.
+#[derive(Debug, Parser)]
+#[command(name = "tenure", version, after_help = EXAMPLES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
+
+    #[command(subcommand)]
+    pub(crate) command: CommandArgs,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Everywhere")]
+pub(crate) struct GlobalArgs {
+    /// Where the leases are kept, as sqlite:PATH [default: a file of this user]
+    ///
+    /// The default is $XDG_STATE_HOME/tenure/tenure.db, else ~/.local/state/tenure/tenure.db. A
+    /// URL with a password belongs into TENURE_STORE: everybody on the machine can read the
+    /// arguments of a process.
+    #[arg(
+        long,
+        short = 's',
+        global = true,
+        value_name = "URL",
+        env = "TENURE_STORE",
+        hide_env_values = true
+    )]
+    pub(crate) store: Option<String>,
+
+    /// Data and events as JSON, one object per line, on stdout
+    #[arg(
+        long,
+        global = true,
+        env = "TENURE_JSON",
+        hide_env_values = true,
+        action = ArgAction::SetTrue,
+        value_parser = FalseyValueParser::new()
+    )]
+    pub(crate) json: bool,
+
+    /// How messages and the log are written to stderr
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        env = "TENURE_LOG_FORMAT",
+        hide_env_values = true,
+        default_value = "text"
+    )]
+    pub(crate) log_format: LogFormat,
+
+    /// Log to stderr; twice for debugging, thrice for everything
+    #[arg(long, short = 'v', global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    /// Say nothing but errors
+    #[arg(long, short = 'q', global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+
+    /// Whether to use colours; auto means on a terminal and without NO_COLOR
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        env = "TENURE_COLOR",
+        hide_env_values = true,
+        default_value = "auto"
+    )]
+    pub(crate) color: Color,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CommandArgs {
+    Run(RunArgs),
+    Campaign(CampaignArgs),
+    Status(StatusArgs),
+    Watch(WatchArgs),
+    Resign(ResignArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+}
+
+/// Run a command only while this instance leads
+///
+/// The command runs in a process group of its own. When leadership ends, the group gets TERM, and
+/// KILL before anybody else can lead, even if tenure itself is killed or frozen. Signals are passed
+/// on; the second Ctrl-C kills at once. If stdin is a terminal, the command gets /dev/null instead.
+///
+/// The command finds TENURE_ELECTION, TENURE_CANDIDATE, TENURE_TERM and TENURE_STORE in its
+/// environment. The term is the fencing token: send it with every write, and have the place where
+/// the data lives refuse a lower one.
+///
+/// With --json the events share stdout with what the command writes there.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// The election: 1 to 255 bytes
+    pub(crate) name: String,
+
+    /// What to do when the command ends [default: after exit code 0 stop, else restart]
+    ///
+    /// stop: give leadership up and exit with the command's code. restart: keep leading and start
+    /// it again, after 1s at first and at most 30s. resign: give leadership up, step back, campaign
+    /// again.
+    #[arg(long, value_name = "WHAT", hide_possible_values = true)]
+    pub(crate) on_exit: Option<OnExit>,
+
+    /// Run the command at most once: `--on-exit stop`, and exit code 75 if leadership was lost
+    /// before the command ended
+    #[arg(long, conflicts_with = "on_exit")]
+    pub(crate) once: bool,
+
+    #[command(flatten)]
+    pub(crate) candidate: CandidateArgs,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnExit {
+    Stop,
+    Restart,
+    Resign,
+}
+
+/// How a candidate takes part.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Candidate")]
+pub(crate) struct CandidateArgs {
+    /// The name that others see: 1 to 200 bytes [default: HOST:PID]
+    #[arg(long, value_name = "LABEL", env = "TENURE_ID", hide_env_values = true)]
+    pub(crate) id: Option<String>,
+
+    /// A set of durations: fast (15s), normal (30s) or unreliable-network (90s) [default: normal]
+    #[arg(long, value_name = "NAME", env = "TENURE_PROFILE", hide_env_values = true)]
+    pub(crate) profile: Option<String>,
+
+    /// How long a lease lasts without being renewed [default: that of the profile]
+    #[arg(long, value_name = "DURATION", env = "TENURE_TTL", hide_env_values = true)]
+    pub(crate) ttl: Option<String>,
+
+    /// How often the lease is renewed [default: ttl/3, which is the most]
+    #[arg(long, value_name = "DURATION", env = "TENURE_RENEW_EVERY", hide_env_values = true)]
+    pub(crate) renew_every: Option<String>,
+
+    /// How long before the lease ends it is no longer trusted [default: ttl/20, 5ms to 2s]
+    #[arg(long, value_name = "DURATION", env = "TENURE_MARGIN", hide_env_values = true)]
+    pub(crate) margin: Option<String>,
+
+    /// How long the work has to wind up [default: ttl/6]
+    #[arg(long, value_name = "DURATION", env = "TENURE_DRAIN", hide_env_values = true)]
+    pub(crate) drain: Option<String>,
+
+    /// A JSON object that others see while this instance leads; at most 4 KiB
+    #[arg(long, value_name = "JSON", env = "TENURE_METADATA", hide_env_values = true)]
+    pub(crate) metadata: Option<String>,
+}
+
+/// Take part without a command, until TERM or Ctrl-C
+#[derive(Debug, Args)]
+#[command(after_help = CAMPAIGN_EXAMPLES)]
+pub(crate) struct CampaignArgs {
+    /// The election: 1 to 255 bytes
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) candidate: CandidateArgs,
+}
+
+/// Tell who leads
+///
+/// Exit code 1 if one of the named elections has no leader.
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_EXAMPLES)]
+pub(crate) struct StatusArgs {
+    /// The elections [default: all that the store knows]
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+}
+
+/// Follow who leads, live, until Ctrl-C
+///
+/// A table on a terminal, else one line per change. Watching takes no part in the election.
+#[derive(Debug, Args)]
+#[command(after_help = WATCH_EXAMPLES)]
+pub(crate) struct WatchArgs {
+    /// The elections
+    #[arg(value_name = "NAME", required = true)]
+    pub(crate) names: Vec<String>,
+}
+
+/// Ask the leader to resign, and wait until it has
+///
+/// The leader's work is told to stop and has its drain to wind up; then somebody else leads. The
+/// one who resigned steps back before it campaigns again. Exit code 1 if nobody leads, or if the
+/// leader still leads when the time is over.
+#[derive(Debug, Args)]
+#[command(after_help = RESIGN_EXAMPLES)]
+pub(crate) struct ResignArgs {
+    /// The election
+    pub(crate) name: String,
+
+    /// How long to wait [default: the ttl of the leader's lease]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) timeout: Option<String>,
+}
+
+/// Print a completion script for a shell
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS_EXAMPLES)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print the manual page
+#[derive(Debug, Args)]
+#[command(after_help = MAN_EXAMPLES)]
+pub(crate) struct ManArgs {
+    /// Write a page for each command into this directory instead
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tenure run reports -- ./send-reports.sh     run it on one instance at a time
+  tenure status                               who leads what
+  tenure resign reports                       hand over now
+
+Exit codes:
+  0 done; 1 a negative answer; 2 usage or configuration; 69 store unavailable; 75 leadership lost
+  under --once; 125 tenure failed; 126 the command can't be executed; 127 it is not found; 128+N
+  ended by signal N";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  tenure run reports -- ./send-reports.sh
+  tenure run queue --ttl 10s --on-exit restart -- ./consume --all
+  tenure run migration --once -- ./migrate.sh
+  tenure run api --id web-1 --metadata '{\"url\": \"http://10.0.0.7:8080\"}' -- ./serve";
+
+const CAMPAIGN_EXAMPLES: &str = "\
+Examples:
+  tenure campaign reports
+  tenure campaign reports --json | while read -r event; do echo \"$event\"; done";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  tenure status
+  tenure status reports && echo somebody leads
+  tenure status reports --json";
+
+const WATCH_EXAMPLES: &str = "\
+Examples:
+  tenure watch reports queue
+  tenure watch reports --json";
+
+const RESIGN_EXAMPLES: &str = "\
+Examples:
+  tenure resign reports
+  tenure resign reports --timeout 5s";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  tenure completions bash > ~/.local/share/bash-completion/completions/tenure
+  tenure completions zsh > ~/.zfunc/_tenure
+  tenure completions fish > ~/.config/fish/completions/tenure.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  tenure man | man -l -
+  tenure man --dir ~/.local/share/man/man1";

@@ -1,0 +1,170 @@
+//! One file for each command, and what they share.
+
+pub(crate) mod campaign;
+pub(crate) mod completions;
+mod guard;
+pub(crate) mod man;
+pub(crate) mod resign;
+pub(crate) mod run;
+mod screen;
+pub(crate) mod status;
+mod supervise;
+pub(crate) mod watch;
+
+use std::future::Future;
+use std::time::Duration;
+
+use tenure::{
+    BootClock, CandidateId, Clock as _, Election, Error, ErrorKind, Event, Events, Leader, Name,
+};
+use tenure_core::{Op, Reply, Store};
+use tokio::task::JoinSet;
+
+use crate::exit::Failure;
+use crate::options::Candidacy;
+use crate::output::{self, Output};
+use crate::store::{Opened, StoreChoice};
+
+/// How often a store that can't be opened is tried again.
+const OPEN_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a one-shot command waits for the store.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long the end waits for the last events to be told.
+const LAST_EVENTS: Duration = Duration::from_millis(500);
+
+/// Opens the store for a command that goes on trying. Nothing is held yet, so a signal that ends
+/// the process may do so.
+async fn open_patiently(choice: &StoreChoice, out: &Output) -> Result<Opened, Failure> {
+    let mut told = false;
+    loop {
+        match choice.open() {
+            Err(error) if error.is_retryable() => {
+                if !told {
+                    out.warn(&format!("the store can't be used, trying again: {error}"));
+                    told = true;
+                }
+                pause(OPEN_AGAIN).await;
+            }
+            opened => return Ok(opened?),
+        }
+    }
+}
+
+/// Says that the default store elects on this machine only.
+fn note_default_store(choice: &StoreChoice, out: &Output) {
+    if choice.is_default {
+        out.say(&format!(
+            "electing on this machine, this user only ({}); use --store to elect across machines",
+            choice.url
+        ));
+    }
+}
+
+/// Makes the election; it takes no part yet.
+fn build(candidacy: &Candidacy, opened: &Opened) -> Result<Election, Failure> {
+    let Candidacy { name, label, timing, metadata } = candidacy;
+    let mut builder = Election::builder(name.as_str(), opened.store.clone())
+        .ttl(timing.ttl)
+        .renew_every(timing.renew_every)
+        .margin(timing.margin)
+        .drain(timing.drain);
+    if let Some(label) = label {
+        builder = builder.label(label);
+    }
+    if let Some(metadata) = metadata {
+        builder = builder.metadata(metadata.as_str());
+    }
+    Ok(builder.build()?)
+}
+
+/// Tells what happens in elections, beside whatever else is going on.
+struct Narration {
+    tasks: JoinSet<()>,
+}
+
+impl Narration {
+    fn new() -> Narration {
+        Narration { tasks: JoinSet::new() }
+    }
+
+    /// From now on; `sentence` is for people, and not used with `--json`.
+    fn follow(
+        &mut self,
+        election: &Election,
+        out: &Output,
+        sentence: impl Fn(&Event) -> Option<String> + Send + 'static,
+    ) {
+        let (name, candidate) = (election.name().clone(), election.candidate().clone());
+        let events = election.events();
+        self.tasks.spawn(narrate(events, name, candidate, out.clone(), sentence));
+    }
+
+    /// Waits for the last events of elections that are gone.
+    async fn finish(mut self) {
+        tokio::select! {
+            () = async { while self.tasks.join_next().await.is_some() {} } => {}
+            () = pause(LAST_EVENTS) => {}
+        }
+    }
+}
+
+async fn narrate(
+    mut events: Events,
+    name: Name,
+    candidate: CandidateId,
+    out: Output,
+    sentence: impl Fn(&Event) -> Option<String>,
+) {
+    let mut last = String::new();
+    while let Some((at, event)) = events.next_at().await {
+        if out.json {
+            out.event(at, &name, &candidate, &event);
+        } else if let Some(sentence) = sentence(&event).filter(|sentence| *sentence != last) {
+            // People need not be told the same thing at each try.
+            if output::is_worrying(&event) {
+                out.warn(&sentence)
+            } else {
+                out.say(&sentence)
+            }
+            last = sentence;
+        }
+    }
+}
+
+/// Who leads each of these elections: as few calls to the store as it allows.
+async fn read_all(store: &dyn Store, names: &[Name]) -> Result<Vec<Option<Leader>>, Error> {
+    let mut leaders = Vec::with_capacity(names.len());
+    for names in names.chunks(store.info().batch_limit.max(1)) {
+        let ops: Vec<Op> = names.iter().map(|name| Op::Read { election: name.clone() }).collect();
+        for reply in in_time(store.apply(&ops)).await? {
+            match reply {
+                Reply::Seen(sight) | Reply::Refused(sight) => {
+                    leaders.push(sight.lease.map(Leader::from));
+                }
+                Reply::Unknown(error) => return Err(error),
+                Reply::Granted(_) => return Err(odd_answer()),
+            }
+        }
+    }
+    if leaders.len() == names.len() { Ok(leaders) } else { Err(odd_answer()) }
+}
+
+/// The answer of a store, if it comes in time.
+async fn in_time<T>(answer: impl Future<Output = T>) -> Result<T, Error> {
+    tokio::select! {
+        answer = answer => Ok(answer),
+        () = pause(ANSWER_WITHIN) => {
+            Err(Error::new(ErrorKind::Unavailable, "the store does not answer; is it running?"))
+        }
+    }
+}
+
+async fn pause(span: Duration) {
+    BootClock.sleep_until(BootClock::time() + span).await;
+}
+
+fn odd_answer() -> Error {
+    Error::new(ErrorKind::Corrupt, "the store gave another answer than was asked for; a bug in it")
+}

@@ -1,0 +1,175 @@
+//! What was written on the command line, checked as a whole before anything is done.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use tenure::{CandidateId, Error, Metadata, Name, Timing};
+use tenure_core::parse_duration;
+
+use crate::args::{CampaignArgs, CandidateArgs, OnExit, ResignArgs, RunArgs};
+use crate::exit::Failure;
+
+/// Who takes part in what, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidacy {
+    pub(crate) name: Name,
+    pub(crate) label: Option<String>,
+    pub(crate) timing: Timing,
+    pub(crate) metadata: Option<Metadata>,
+}
+
+/// What `run` is to do.
+#[derive(Clone, Debug)]
+pub(crate) struct RunOptions {
+    pub(crate) candidacy: Candidacy,
+    /// `None`: after exit code 0 stop, else restart.
+    pub(crate) on_exit: Option<OnExit>,
+    pub(crate) once: bool,
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What `resign` is to do.
+#[derive(Clone, Debug)]
+pub(crate) struct ResignOptions {
+    pub(crate) name: Name,
+    /// `None`: the ttl of the lease.
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl Candidacy {
+    fn new(name: &str, args: CandidateArgs) -> Result<Candidacy, Failure> {
+        let name = Name::new(name)?;
+        if let Some(label) = &args.id {
+            CandidateId::new(label, 0).map_err(|error| about("--id", error))?;
+        }
+        let timing = timing(&args)?;
+        let metadata = args.metadata.as_deref().map(Metadata::new).transpose()?;
+        Ok(Candidacy { name, label: args.id, timing, metadata })
+    }
+}
+
+impl TryFrom<RunArgs> for RunOptions {
+    type Error = Failure;
+
+    fn try_from(args: RunArgs) -> Result<RunOptions, Failure> {
+        let RunArgs { name, on_exit, once, candidate, command } = args;
+        let candidacy = Candidacy::new(&name, candidate)?;
+        let on_exit = if once { Some(OnExit::Stop) } else { on_exit };
+        Ok(RunOptions { candidacy, on_exit, once, command })
+    }
+}
+
+impl TryFrom<CampaignArgs> for Candidacy {
+    type Error = Failure;
+
+    fn try_from(args: CampaignArgs) -> Result<Candidacy, Failure> {
+        Candidacy::new(&args.name, args.candidate)
+    }
+}
+
+impl TryFrom<ResignArgs> for ResignOptions {
+    type Error = Failure;
+
+    fn try_from(args: ResignArgs) -> Result<ResignOptions, Failure> {
+        let name = Name::new(&args.name)?;
+        Ok(ResignOptions { name, timeout: duration("--timeout", args.timeout.as_deref())? })
+    }
+}
+
+/// Names of elections, each once.
+pub(crate) fn names(given: &[String]) -> Result<Vec<Name>, Failure> {
+    let mut names: Vec<Name> = Vec::with_capacity(given.len());
+    for name in given {
+        let name = Name::new(name)?;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// Explicit durations over the profile over the defaults.
+fn timing(args: &CandidateArgs) -> Result<Timing, Failure> {
+    let base = match &args.profile {
+        Some(profile) => Timing::profile(profile)?,
+        None => Timing::default(),
+    };
+    let mut timing = duration("--ttl", args.ttl.as_deref())?.map_or(base, Timing::new);
+    for (flag, given, part) in [
+        ("--renew-every", &args.renew_every, &mut timing.renew_every),
+        ("--margin", &args.margin, &mut timing.margin),
+        ("--drain", &args.drain, &mut timing.drain),
+    ] {
+        *part = duration(flag, given.as_deref())?.unwrap_or(*part);
+    }
+    timing.check()?;
+    Ok(timing)
+}
+
+fn duration(flag: &str, given: Option<&str>) -> Result<Option<Duration>, Failure> {
+    given.map(parse_duration).transpose().map_err(|error| about(flag, error))
+}
+
+fn about(flag: &str, error: Error) -> Failure {
+    Failure::from(error).about(flag)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Cli, CommandArgs};
+
+    fn parsed(args: &[&str]) -> Result<RunOptions, String> {
+        let all = ["tenure", "run"].iter().chain(args).chain(&["--", "true"]);
+        let cli = Cli::try_parse_from(all).map_err(|error| error.to_string())?;
+        let CommandArgs::Run(run) = cli.command else { panic!("run was parsed") };
+        RunOptions::try_from(run).map_err(|failure| failure.error.to_string())
+    }
+
+    #[test]
+    fn explicit_durations_override_the_profile() {
+        let run = parsed(&["x", "--profile", "fast", "--drain", "1s"]).unwrap();
+        assert_eq!(run.candidacy.timing.ttl, Duration::from_secs(15));
+        assert_eq!(run.candidacy.timing.drain, Duration::from_secs(1));
+        let run = parsed(&["x", "--profile", "fast", "--ttl", "3s"]).unwrap();
+        assert_eq!(run.candidacy.timing, Timing::new(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn bad_input_is_refused_with_a_sentence() {
+        let long = "x".repeat(256);
+        let big = format!("{{\"a\": \"{}\"}}", "x".repeat(5000));
+        for (args, says) in [
+            (&["x", "--ttl", "30"][..], "--ttl: \"30\" has no unit; did you mean 30s or 30ms?"),
+            (&["x", "--ttl", "3s", "--renew-every", "2s"], "renew_every is 2s, more than 1s"),
+            (&["x", "--ttl", "3s", "--drain", "2s"], "margin + drain is 2s150ms, more than 1s"),
+            (&["x", "--ttl", "0s"], "ttl is 0s"),
+            (&["x", "--profile", "slow"], "choose one of fast, normal, unreliable-network"),
+            (&[""], "the name of an election is empty"),
+            (&[&long], "has 256 bytes, at most 255"),
+            (&["x", "--id", ""], "--id: the label of a candidate is empty"),
+            (&["x", "--id", &long[..201]], "has 201 bytes, at most 200"),
+            (&["x", "--metadata", "{"], "metadata is not JSON"),
+            (&["x", "--metadata", "7"], "metadata must be a JSON object"),
+            (&["x", "--metadata", &big], "at most 4096 are kept"),
+        ] {
+            let error = parsed(args).unwrap_err();
+            assert!(error.contains(says), "{args:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn once_means_stop_and_goes_with_no_other_wish() {
+        assert_eq!(parsed(&["x", "--once"]).unwrap().on_exit, Some(OnExit::Stop));
+        assert_eq!(parsed(&["x"]).unwrap().on_exit, None);
+        assert!(parsed(&["x", "--once", "--on-exit", "restart"]).is_err());
+    }
+
+    #[test]
+    fn each_name_counts_once() {
+        let given = ["a", "b", "a"].map(str::to_owned);
+        assert_eq!(names(&given).unwrap().len(), 2);
+    }
+}

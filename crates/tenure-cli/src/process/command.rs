@@ -1,0 +1,282 @@
+//! The command: its start, its signals and its end.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{self, IsTerminal as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, pidfd_send_signal};
+use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+
+use super::cgroup::Cgroup;
+use super::group::{Group, Main};
+use super::keeper::{Keeper, watch};
+use super::reaper::{self, Code, Role};
+use super::wire::{self, Order, Report};
+
+/// How often a killed group is looked at: soon at first, for the usual end takes no time.
+const LOOK_FIRST: Duration = Duration::from_millis(1);
+const LOOK_LAST: Duration = Duration::from_millis(100);
+
+/// Starts `argv` in the keeper's process group, with `envs` added to tenure's environment.
+///
+/// Stdout and stderr are tenure's; so is stdin, unless it is a terminal: then it is `/dev/null`,
+/// because a background group that reads from a terminal is stopped. Returns once the command has
+/// been executed. Set a deadline before: until there is one, a frozen tenure is not noticed.
+///
+/// # Errors
+/// The command could not be started. The keeper is used up, as it is after a run.
+///
+/// # Panics
+/// Outside of a tokio runtime with its I/O driver on.
+pub fn start<I, K, V>(argv: &[OsString], envs: I, keeper: &Keeper) -> Result<Running, CannotStart>
+where
+    I: IntoIterator<Item = (K, V)>,
+    K: AsRef<OsStr>,
+    V: AsRef<OsStr>,
+{
+    let Some(program) = argv.first() else {
+        return Err(CannotStart { code: 125, message: "there is no command to run".into() });
+    };
+    let group = &keeper.group;
+    let mut trampoline = Command::new(&group.program);
+    trampoline.arg0("tenure").arg(super::EXEC).args(argv).envs(envs);
+    trampoline.process_group(group.id.as_raw_pid());
+
+    let started = launch(group, trampoline).map_err(CannotStart::by_us).and_then(|launched| {
+        match launched.refused {
+            Some(errno) => Err(CannotStart::refused(program, errno)),
+            None => Ok(launched.running),
+        }
+    });
+    if started.is_err() {
+        group.kill();
+    }
+    started
+}
+
+struct Launched {
+    running: Running,
+    /// Why the trampoline could not become the command.
+    refused: Option<Errno>,
+}
+
+fn launch(group: &Arc<Group>, mut trampoline: Command) -> io::Result<Launched> {
+    // Held throughout, so that nobody kills the group, and thinks that was all, while we add to it.
+    let mut state = group.lock();
+    if state.killed || state.main.is_some() {
+        return Err(io::Error::other("each run needs a guardian of its own"));
+    }
+    let stdin = stdin_of_command()?;
+    let (ours, theirs) = wire::pair()?;
+    trampoline.stdin(theirs);
+    let code = Code::default();
+    let (pid, pidfd) = reaper::spawn(&mut trampoline, Role::Main(Arc::clone(&code)))?;
+    drop(trampoline);
+    // From here on a failure is cleaned up by killing the group.
+    state.main = Some(Main { pid, pidfd: pidfd.try_clone()?, code });
+    let cgroup = match Cgroup::create() {
+        Ok(cgroup) => Some(&*state.cgroup.insert(cgroup)),
+        Err(error) => {
+            tracing::debug!(%error, "no cgroup for the command, a process group must do");
+            None
+        }
+    };
+
+    // The guardian first. If it has died, the command must not begin.
+    Order::Main(&pidfd).send(&group.link)?;
+    let mut handed = vec![stdin.as_fd()];
+    if let Some(cgroup) = cgroup {
+        Order::Cgroup(&cgroup.kill).send(&group.link)?;
+        handed.push(cgroup.procs.as_fd());
+    }
+    // An end of the stream here is a trampoline that died; the wait for it will say how.
+    let _ = wire::hand_over(&ours, &handed);
+    let mut confined = cgroup.is_some();
+    let mut refused = None;
+    while let Some(report) = Report::receive(&ours)? {
+        match report {
+            Report::Unconfined(errno) => {
+                confined = false;
+                let error = Errno::from_raw_os_error(errno);
+                tracing::debug!(%error, "the command can't join its cgroup");
+            }
+            Report::NotExecuted(errno) => refused = Some(Errno::from_raw_os_error(errno)),
+        }
+    }
+    drop(state);
+    let running = Running { group: Arc::clone(group), pid, main: watch(pidfd)?, confined };
+    Ok(Launched { running, refused })
+}
+
+fn stdin_of_command() -> io::Result<OwnedFd> {
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        return Ok(OpenOptions::new().read(true).open("/dev/null")?.into());
+    }
+    stdin.as_fd().try_clone_to_owned()
+}
+
+/// Why a command could not be started, with the exit code that says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CannotStart {
+    code: u8,
+    message: String,
+}
+
+impl CannotStart {
+    /// 127: not found. 126: found, but it can't be executed. 125: tenure itself failed.
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+
+    fn refused(program: &OsStr, errno: Errno) -> CannotStart {
+        let program = program.display();
+        if errno == Errno::NOENT {
+            return CannotStart { code: 127, message: format!("command not found: {program}") };
+        }
+        CannotStart { code: 126, message: format!("can't execute {program}: {errno}") }
+    }
+
+    fn by_us(error: io::Error) -> CannotStart {
+        CannotStart { code: 125, message: format!("can't start a process: {error}") }
+    }
+}
+
+impl fmt::Display for CannotStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for CannotStart {}
+
+/// A command that was started. Dropping it kills the group, as dropping the [`Keeper`] does.
+pub struct Running {
+    group: Arc<Group>,
+    pid: Pid,
+    main: AsyncFd<OwnedFd>,
+    confined: bool,
+}
+
+impl Running {
+    /// The pid of the main process.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_pid().unsigned_abs()
+    }
+
+    /// Whether the command has a cgroup of its own, so that nothing can escape the kill.
+    pub fn is_confined(&self) -> bool {
+        self.confined
+    }
+
+    /// Sends a signal to the main process alone.
+    ///
+    /// # Errors
+    /// It has ended, or became another user's.
+    pub fn signal_main(&self, signal: Signal) -> io::Result<()> {
+        Ok(pidfd_send_signal(self.main.get_ref(), signal)?)
+    }
+
+    /// Sends a signal to every process of the group, and then CONT, so that those that were
+    /// stopped get it too. The guardian blocks every signal but KILL and STOP.
+    ///
+    /// # Errors
+    /// The group was killed before.
+    pub fn signal_group(&self, signal: Signal) -> io::Result<()> {
+        self.group.signal(signal)?;
+        if ![Signal::STOP, Signal::TSTP, Signal::TTIN, Signal::TTOU].contains(&signal) {
+            self.group.signal(Signal::CONT)?;
+        }
+        Ok(())
+    }
+
+    /// Sends KILL to the cgroup, the main process and the group, the guardian included.
+    ///
+    /// It is sent when this returns; [`Running::gone`] says when it has worked. Doing it again
+    /// does nothing.
+    pub fn kill(&self) {
+        self.group.kill();
+    }
+
+    /// Waits for the main process: its exit code, or 128 plus the number of its signal.
+    ///
+    /// What it leaves behind in the group and the cgroup is killed then: it would go on working
+    /// without a leader. Orphans that end earlier are reaped while this is awaited.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the code is kept, and every call returns the same one.
+    pub async fn wait(&self) -> i32 {
+        let mut children = signal(SignalKind::child()).ok();
+        loop {
+            reaper::reap_strays();
+            if let Some(code) = self.group.code() {
+                self.kill();
+                return code;
+            }
+            tokio::select! {
+                ready = self.main.readable() => match ready {
+                    // Cleared, because a tracer can keep an ended process from being reaped. When
+                    // it lets go there is another SIGCHLD.
+                    Ok(mut ready) => ready.clear_ready(),
+                    // The runtime is shutting down, and this future with it.
+                    Err(_) => std::future::pending().await,
+                },
+                () = next(&mut children) => {}
+            }
+        }
+    }
+
+    /// Waits for the main process like [`Running::wait`], and then until every process of the
+    /// group and of the cgroup is gone and reaped. Only then may the lease be released.
+    ///
+    /// It can take as long as a process is stuck in the kernel; the caller bounds it.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it can be called again and goes on where it was.
+    pub async fn gone(&self) -> i32 {
+        let code = self.wait().await;
+        let mut children = signal(SignalKind::child()).ok();
+        let mut pause = LOOK_FIRST;
+        loop {
+            reaper::reap_strays();
+            if self.group.is_gone() {
+                return code;
+            }
+            // An orphan's way to us makes no signal, so SIGCHLD alone is not enough.
+            let _ = tokio::time::timeout(pause, next(&mut children)).await;
+            pause = LOOK_LAST.min(pause * 2);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.group.end();
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = f.debug_struct("Running");
+        parts.field("pid", &self.pid()).field("confined", &self.confined).finish_non_exhaustive()
+    }
+}
+
+/// The next SIGCHLD; never, if there is no telling.
+async fn next(children: &mut Option<Signals>) {
+    let told = match children {
+        Some(children) => children.recv().await,
+        None => None,
+    };
+    if told.is_none() {
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,152 @@
+//! Tenure's hold on its guardian.
+
+use std::future;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use nix::sys::signal::{SigSet, SigmaskHow};
+use rustix::fd::OwnedFd;
+use rustix::process::{getpid, set_child_subreaper};
+use tenure_core::Time;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::group::Group;
+use super::reaper::{self, Role};
+use super::wire::{self, Order};
+
+/// A guardian, and the process group that it leads and one command may join.
+///
+/// # Guarantees
+/// Dropping it kills the group, the guardian and the command included. It waits up to 200 ms for
+/// their end; to wait properly, await [`Running::gone`](super::Running::gone) before.
+///
+/// # Examples
+/// ```no_run
+/// # async fn example(deadline: tenure_core::Time) -> Result<(), Box<dyn std::error::Error>> {
+/// use tenure_cli::process::{Keeper, start};
+///
+/// let keeper = Keeper::spawn()?;
+/// // Campaign, with `keeper.group()` recorded as a witness. Then, with each grant:
+/// keeper.set_deadline(Some(deadline))?;
+/// let running = start(&["echo".into(), "hello".into()], [("TENURE_TERM", "42")], &keeper)?;
+/// let code = running.gone().await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Keeper {
+    pub(super) group: Arc<Group>,
+}
+
+impl Keeper {
+    /// Starts a guardian from this very binary, whose `main` calls [`dispatch`](super::dispatch).
+    ///
+    /// # Errors
+    /// The operating system has no process, descriptor or `/proc` for it.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with its I/O driver on.
+    pub fn spawn() -> io::Result<Keeper> {
+        Keeper::spawn_from(Path::new("/proc/self/exe"))
+    }
+
+    /// Like [`Keeper::spawn`], from another binary that plays the hidden parts. For tests.
+    ///
+    /// # Errors
+    /// As for [`Keeper::spawn`], and if `program` can't be executed.
+    ///
+    /// # Panics
+    /// As for [`Keeper::spawn`].
+    pub fn spawn_from(program: &Path) -> io::Result<Keeper> {
+        set_child_subreaper(Some(getpid()))?;
+        // If our parent ignored SIGCHLD, so do we, and the kernel throws exit codes away. Tokio's
+        // handler ends that; it must be there before the first child is.
+        drop(signal(SignalKind::child())?);
+        let (ours, theirs) = wire::pair()?;
+        let mut guardian = Command::new(program);
+        guardian
+            .arg0("tenure")
+            .arg(super::GUARDIAN)
+            .current_dir("/")
+            .process_group(0)
+            .stdin(theirs)
+            // Whoever reads the command's output to its end must not wait for the guardian.
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let (id, pidfd) = spawn_deaf(&mut guardian)?;
+        // Ours was only lent; the guardian must hold the sole other end.
+        drop(guardian);
+        // Without its link it ends by itself.
+        let guardian = watch(pidfd).inspect_err(|_| reaper::forget(id))?;
+        Ok(Keeper { group: Arc::new(Group::new(id, guardian, ours, program.to_owned())) })
+    }
+
+    /// The guardian's pid.
+    pub fn pid(&self) -> u32 {
+        self.group.id.as_raw_pid().unsigned_abs()
+    }
+
+    /// The id of the process group: the same number. When no process has it as its group, nothing
+    /// of the command is left (save what this module's docs except).
+    pub fn group(&self) -> u32 {
+        self.pid()
+    }
+
+    /// Tells the guardian when to kill: an instant of `CLOCK_BOOTTIME`, or `None` for not by time.
+    ///
+    /// Never waits. The latest call holds, an earlier instant replaces a later one too. An instant
+    /// that has passed kills at once.
+    ///
+    /// # Errors
+    /// The guardian is gone, or has not read its orders for some hundred calls. It must be counted
+    /// as broken: kill the group and step down.
+    pub fn set_deadline(&self, deadline: Option<Time>) -> io::Result<()> {
+        Ok(Order::<OwnedFd>::Deadline(deadline).send(&self.group.link)?)
+    }
+
+    /// Resolves when the guardian has died although nobody here killed the group.
+    ///
+    /// The command may have done it (`kill -9 0`) or somebody else. Either way the command must
+    /// not run on: [`Running::kill`](super::Running::kill) it, or drop the keeper.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is consumed.
+    pub async fn gone(&self) {
+        // An error means that the runtime is shutting down: count it as gone.
+        let _ = self.group.guardian.readable().await;
+        if self.group.lock().killed {
+            future::pending().await
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.group.end();
+    }
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeper").field("group", &self.group()).finish_non_exhaustive()
+    }
+}
+
+/// A pidfd that can be awaited: it is readable once the process has ended.
+#[allow(deprecated, reason = "sound with an OwnedFd, and what replaces it is an unsafe fn")]
+pub(super) fn watch(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(pidfd, Interest::READABLE)
+}
+
+/// Starts the guardian with every signal blocked, so that there is no moment at which one could
+/// end it. A signal for tenure that comes meanwhile waits, or goes to another thread.
+fn spawn_deaf(guardian: &mut Command) -> io::Result<(rustix::process::Pid, OwnedFd)> {
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    let spawned = reaper::spawn(guardian, Role::Guardian);
+    before.thread_set_mask().expect("the mask that the thread had is a valid mask");
+    spawned
+}

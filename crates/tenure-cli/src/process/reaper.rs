@@ -1,0 +1,139 @@
+//! The one place that starts and reaps children.
+//!
+//! Tenure is a child subreaper (and in a container often process 1), so the orphans of its command
+//! become its children, and somebody has to reap them or their zombies pile up. Two kinds of
+//! children are special. A guardian stays a zombie until its group has been killed: as long as it
+//! is not reaped, its pid, which is the group's id, can't come to mean another group. The status
+//! of a main process is kept for whoever waits for it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use nix::errno::Errno as NixErrno;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, RawPid, WaitOptions, WaitStatus, getpgid, getpgrp, pidfd_open, wait, waitpgid,
+    waitpid,
+};
+
+/// Where an exit code is put, in the shell's convention, when its process is reaped.
+pub(super) type Code = Arc<OnceLock<i32>>;
+
+/// What a child is to us, until it is reaped.
+#[derive(Debug)]
+pub(super) enum Role {
+    /// Not reaped before [`reap_group`] is called for the group that it leads.
+    Guardian,
+    /// Reaped at any time.
+    Main(Code),
+}
+
+type Children = BTreeMap<RawPid, Role>;
+
+static CHILDREN: Mutex<Children> = Mutex::new(BTreeMap::new());
+
+/// Starts a child and files it under its role before anybody could reap it.
+pub(super) fn spawn(command: &mut Command, role: Role) -> io::Result<(Pid, OwnedFd)> {
+    let mut children = lock();
+    let mut child = command.spawn()?;
+    let pid = Pid::from_child(&child);
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => {
+            children.insert(pid.as_raw_pid(), role);
+            Ok((pid, pidfd))
+        }
+        Err(error) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(error.into())
+        }
+    }
+}
+
+/// Reaps every child that has ended, save guardians and children of our own process group.
+///
+/// Those that are spared hide the dead behind them for as long as they are not reaped themselves.
+/// That is short: a dead guardian ends its run, and whoever starts a child in our group waits.
+pub(super) fn reap_strays() {
+    let mut children = lock();
+    let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    loop {
+        let ended = match waitid(Id::All, peek) {
+            Ok(status) => status.pid().and_then(|pid| Pid::from_raw(pid.as_raw())),
+            // nix has no name for a real-time signal, so it does not say whom it killed. It can't
+            // be a guardian, which blocks them.
+            Err(NixErrno::EINVAL) => match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    file(&mut children, pid, exit_code(status));
+                    continue;
+                }
+                _ => return,
+            },
+            Err(_) => return,
+        };
+        let Some(pid) = ended else { return };
+        let spared = match children.get(&pid.as_raw_pid()) {
+            Some(Role::Guardian) => true,
+            Some(Role::Main(_)) => false,
+            None => getpgid(Some(pid)) == Ok(getpgrp()),
+        };
+        if spared || !reap(&mut children, pid) {
+            return;
+        }
+    }
+}
+
+/// The exit code of a main process once it has ended.
+pub(super) fn code(pid: Pid, code: &Code) -> Option<i32> {
+    let mut children = lock();
+    // If the code is there the number may already be another child's.
+    if code.get().is_none() {
+        reap(&mut children, pid);
+    }
+    code.get().copied()
+}
+
+/// Reaps every child of the group that has ended, its guardian too.
+///
+/// From here on the group's id may come to mean another group: never signal it again.
+pub(super) fn reap_group(group: Pid) {
+    let mut children = lock();
+    while let Ok(Some((pid, status))) = waitpgid(group, WaitOptions::NOHANG) {
+        file(&mut children, pid, exit_code(status));
+    }
+}
+
+/// Gives a guardian up: it may be reaped like any other.
+pub(super) fn forget(guardian: Pid) {
+    lock().remove(&guardian.as_raw_pid());
+}
+
+/// Whether there was something to reap.
+fn reap(children: &mut Children, pid: Pid) -> bool {
+    match waitpid(Some(pid), WaitOptions::NOHANG) {
+        Ok(Some((pid, status))) => file(children, pid, exit_code(status)),
+        Ok(None) => return false,
+        // Somebody else took its code. A wait that never ends would be worse than a wrong code.
+        Err(_) => file(children, pid, 125),
+    }
+    true
+}
+
+fn file(children: &mut Children, pid: Pid, code: i32) {
+    if let Some(Role::Main(slot)) = children.remove(&pid.as_raw_pid()) {
+        slot.set(code).expect("a child is reaped once");
+    }
+}
+
+/// The code, or 128 plus the number of the signal.
+fn exit_code(status: WaitStatus) -> i32 {
+    let signal = status.terminating_signal().map(|signal| 128 + signal);
+    status.exit_status().or(signal).expect("waitpid without WUNTRACED reports only ends")
+}
+
+fn lock() -> MutexGuard<'static, Children> {
+    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
+}

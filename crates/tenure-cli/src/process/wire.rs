@@ -1,0 +1,207 @@
+//! Messages between the three processes: small packets over a socket pair.
+//!
+//! Packets keep their borders, so there is nothing to frame, and they carry descriptors, so a
+//! process or a cgroup is named by a handle that can't come to mean another one. When one side
+//! dies the other reads the end of the stream.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::{Errno, Result, retry_on_intr};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use tenure_core::Time;
+
+/// The most bytes and the most descriptors that one packet carries.
+const BYTES: usize = 9;
+const FDS: usize = 2;
+
+/// What tenure tells its guardian.
+#[derive(Debug)]
+pub(super) enum Order<Fd> {
+    /// Kill at this instant of `CLOCK_BOOTTIME`; `None` takes the deadline back.
+    Deadline(Option<Time>),
+    /// The pidfd of the main process, which may leave the group.
+    Main(Fd),
+    /// The cgroup's `cgroup.kill`, open for writing.
+    Cgroup(Fd),
+}
+
+impl<Fd: AsFd> Order<Fd> {
+    /// Queues the order for the guardian; never waits for it.
+    pub(super) fn send(&self, link: impl AsFd) -> Result<()> {
+        let (tag, value, fd) = match self {
+            // Zero means none, so the instant zero, long past, becomes the next one.
+            Order::Deadline(deadline) => {
+                (b'd', deadline.map_or(0, |at| at.as_nanos().max(1)), None)
+            }
+            Order::Main(fd) => (b'm', 0, Some(fd.as_fd())),
+            Order::Cgroup(fd) => (b'c', 0, Some(fd.as_fd())),
+        };
+        let mut bytes = [tag; BYTES];
+        bytes[1..].copy_from_slice(&value.to_le_bytes());
+        send(link, &bytes, fd.as_slice(), SendFlags::DONTWAIT)
+    }
+}
+
+impl Order<OwnedFd> {
+    /// The next order; `None` when tenure is gone, `WOULDBLOCK` when there is none yet.
+    pub(super) fn receive(link: impl AsFd) -> Result<Option<Order<OwnedFd>>> {
+        let Some(packet) = receive(link, RecvFlags::DONTWAIT)? else { return Ok(None) };
+        let (tag, value) = packet.bytes.split_first().ok_or(Errno::PROTO)?;
+        let value = u64::from_le_bytes(value.try_into().map_err(|_| Errno::PROTO)?);
+        let mut fds = packet.fds.into_iter();
+        let mut fd = || fds.next().ok_or(Errno::PROTO);
+        Ok(Some(match tag {
+            b'd' => Order::Deadline((value != 0).then_some(Time::from_nanos(value))),
+            b'm' => Order::Main(fd()?),
+            b'c' => Order::Cgroup(fd()?),
+            _ => return Err(Errno::PROTO),
+        }))
+    }
+}
+
+/// What the trampoline tells tenure. Silence until the end of the stream means: all well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Report {
+    /// It could not join the cgroup, and goes on without.
+    Unconfined(i32),
+    /// It could not become the command.
+    NotExecuted(i32),
+}
+
+impl Report {
+    pub(super) fn send(self, link: impl AsFd) -> Result<()> {
+        let (tag, errno) = match self {
+            Report::Unconfined(errno) => (b'u', errno),
+            Report::NotExecuted(errno) => (b'x', errno),
+        };
+        let mut bytes = [tag; 5];
+        bytes[1..].copy_from_slice(&errno.to_le_bytes());
+        send(link, &bytes, &[], SendFlags::empty())
+    }
+
+    /// The next report; `None` once the command runs, or the trampoline died.
+    pub(super) fn receive(link: impl AsFd) -> Result<Option<Report>> {
+        let Some(packet) = receive(link, RecvFlags::empty())? else { return Ok(None) };
+        let (tag, errno) = packet.bytes.split_first().ok_or(Errno::PROTO)?;
+        let errno = i32::from_le_bytes(errno.try_into().map_err(|_| Errno::PROTO)?);
+        match tag {
+            b'u' => Ok(Some(Report::Unconfined(errno))),
+            b'x' => Ok(Some(Report::NotExecuted(errno))),
+            _ => Err(Errno::PROTO),
+        }
+    }
+}
+
+/// Two connected ends that no child inherits unless it is handed one.
+pub(super) fn pair() -> Result<(OwnedFd, OwnedFd)> {
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+/// Hands descriptors over, with a byte to carry them.
+pub(super) fn hand_over(link: impl AsFd, fds: &[BorrowedFd<'_>]) -> Result<()> {
+    send(link, b"h", fds, SendFlags::empty())
+}
+
+/// Takes what [`hand_over`] gave; `None` when the giver is gone.
+pub(super) fn take_over(link: impl AsFd) -> Result<Option<Vec<OwnedFd>>> {
+    Ok(receive(link, RecvFlags::empty())?.map(|packet| packet.fds))
+}
+
+struct Packet {
+    bytes: Vec<u8>,
+    fds: Vec<OwnedFd>,
+}
+
+fn send(link: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: SendFlags) -> Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::TOOBIG);
+    }
+    let link = link.as_fd();
+    let flags = flags | SendFlags::NOSIGNAL;
+    retry_on_intr(|| sendmsg(link, &[IoSlice::new(bytes)], &mut control, flags)).map(drop)
+}
+
+fn receive(link: impl AsFd, flags: RecvFlags) -> Result<Option<Packet>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0; BYTES];
+    let link = link.as_fd();
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let got =
+        retry_on_intr(|| recvmsg(link, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags));
+    let got = match got {
+        Ok(got) => got.bytes,
+        // The other side died with unread packets of ours: as good as the end of the stream.
+        Err(Errno::CONNRESET) => 0,
+        Err(error) => return Err(error),
+    };
+    if got == 0 {
+        return Ok(None);
+    }
+    let rights = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    let fds = rights.flatten().collect();
+    Ok(Some(Packet { bytes: bytes[..got].to_vec(), fds }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn across(order: Order<BorrowedFd<'_>>) -> Order<OwnedFd> {
+        let (ours, theirs) = pair().unwrap();
+        order.send(&ours).unwrap();
+        Order::receive(&theirs).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_deadline_arrives_as_it_was_sent() {
+        for at in [1, 5_000_000_000, u64::MAX].map(Time::from_nanos) {
+            assert!(
+                matches!(across(Order::Deadline(Some(at))), Order::Deadline(Some(t)) if t == at)
+            );
+        }
+        assert!(matches!(across(Order::Deadline(None)), Order::Deadline(None)));
+    }
+
+    #[test]
+    fn the_instant_zero_is_a_deadline_and_not_none() {
+        let order = across(Order::Deadline(Some(Time::ZERO)));
+        assert!(matches!(order, Order::Deadline(Some(t)) if t.as_nanos() == 1));
+    }
+
+    #[test]
+    fn a_descriptor_arrives_with_its_order() {
+        let (given, _other) = pair().unwrap();
+        assert!(matches!(across(Order::Main(given.as_fd())), Order::Main(_)));
+        assert!(matches!(across(Order::Cgroup(given.as_fd())), Order::Cgroup(_)));
+    }
+
+    #[test]
+    fn an_order_without_its_descriptor_is_an_error() {
+        let (ours, theirs) = pair().unwrap();
+        send(&ours, &[b'm'; BYTES], &[], SendFlags::empty()).unwrap();
+        assert_eq!(Order::receive(&theirs).unwrap_err(), Errno::PROTO);
+        assert_eq!(Order::receive(&theirs).unwrap_err(), Errno::WOULDBLOCK);
+    }
+
+    #[test]
+    fn the_death_of_a_side_is_the_end_of_the_stream() {
+        let (ours, theirs) = pair().unwrap();
+        Report::NotExecuted(2).send(&theirs).unwrap();
+        drop(theirs);
+        assert_eq!(Report::receive(&ours).unwrap(), Some(Report::NotExecuted(2)));
+        assert_eq!(Report::receive(&ours).unwrap(), None);
+        let order = Order::<OwnedFd>::Deadline(None);
+        assert_eq!(order.send(&ours).unwrap_err(), Errno::PIPE);
+    }
+}

@@ -1,0 +1,107 @@
+//! Signals that ask tenure to end, and those that are passed on to the command.
+
+use std::fs;
+use std::io;
+
+use tenure_cli::process::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+/// What a signal means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// End, and what runs with you.
+    End(Signal),
+    /// For the command; it means nothing to tenure.
+    Pass(Signal),
+}
+
+/// The signals that tenure listens to.
+pub(crate) struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+    had_terminal: bool,
+}
+
+impl Signals {
+    /// Listens from now on. A signal that whoever started us had ignored (`nohup`, a background
+    /// job) stays ignored, for us and for the command.
+    ///
+    /// # Errors
+    /// The operating system has no descriptor left.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with its I/O driver on.
+    pub(crate) fn listen() -> io::Result<Signals> {
+        let ignored = ignored_mask(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+        let mut streams = Vec::new();
+        for signal in [
+            Signal::TERM,
+            Signal::INT,
+            Signal::QUIT,
+            Signal::HUP,
+            Signal::USR1,
+            Signal::USR2,
+            Signal::WINCH,
+        ] {
+            let is_ignored = ignored & (1 << (signal.as_raw() - 1)) != 0;
+            if signal == Signal::TERM || !is_ignored {
+                streams.push((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
+            }
+        }
+        Ok(Signals { streams, had_terminal: has_terminal() })
+    }
+
+    /// The next signal.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no signal is lost.
+    pub(crate) async fn next(&mut self) -> Told {
+        let signal = std::future::poll_fn(|cx| {
+            let mut ready = self
+                .streams
+                .iter_mut()
+                .filter_map(|(signal, stream)| stream.poll_recv(cx).is_ready().then_some(*signal));
+            ready.next().map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+        })
+        .await;
+        match signal {
+            Signal::TERM | Signal::INT | Signal::QUIT => Told::End(signal),
+            // The terminal was closed: nobody is left who could end us.
+            Signal::HUP if self.had_terminal && !has_terminal() => Told::End(signal),
+            _ => Told::Pass(signal),
+        }
+    }
+
+    /// The next signal that asks to end.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no signal that asks to end is lost.
+    pub(crate) async fn end(&mut self) -> Signal {
+        loop {
+            if let Told::End(signal) = self.next().await {
+                return signal;
+            }
+        }
+    }
+}
+
+/// Whether there is a terminal whose Ctrl-C reaches us.
+fn has_terminal() -> bool {
+    fs::File::open("/dev/tty").is_ok()
+}
+
+/// The signals that are ignored, one bit each, from `/proc/PID/status`.
+fn ignored_mask(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_of_ignored_signals_is_read() {
+        assert_eq!(ignored_mask("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"), 0x1001);
+        assert_eq!(ignored_mask(""), 0);
+    }
+}

@@ -1,0 +1,133 @@
+//! Where lines go. Whoever takes part in an election must not wait for a terminal that was stopped
+//! with Ctrl-S or a pipe that nobody reads: it would be deposed for it. So a thread writes.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::redact::redact;
+
+/// How many lines wait for a reader; then they are left out, and counted.
+const QUEUE_MAX: usize = 4096;
+
+/// How long the end waits for a reader.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A way to stdout and stderr that keeps secrets to itself. Clones lead to the same place.
+#[derive(Clone)]
+pub(crate) enum Sink {
+    /// Writes at once. For commands that are over when they have written.
+    Direct,
+    /// Never waits.
+    Queued(Arc<Queue>),
+}
+
+pub(crate) struct Queue {
+    lines: SyncSender<Line>,
+    left_out: AtomicU64,
+}
+
+enum Line {
+    Out(String),
+    Err(String),
+    /// Answered when everything before it is written.
+    End(SyncSender<()>),
+}
+
+impl Sink {
+    /// A sink with its thread.
+    pub(crate) fn queued() -> io::Result<Sink> {
+        let (sender, receiver) = sync_channel(QUEUE_MAX);
+        thread::Builder::new().name("output".to_owned()).spawn(move || write_all(&receiver))?;
+        Ok(Sink::Queued(Arc::new(Queue { lines: sender, left_out: AtomicU64::new(0) })))
+    }
+
+    /// A line for programs, or a table for people.
+    pub(crate) fn out(&self, line: &str) {
+        self.put(Line::Out(whole(line)));
+    }
+
+    /// A line for people.
+    pub(crate) fn err(&self, line: &str) {
+        self.put(Line::Err(whole(line)));
+    }
+
+    /// Waits until all is written, but not for a reader that has stopped reading.
+    pub(crate) fn finish(&self) {
+        let Sink::Queued(queue) = self else { return };
+        queue.tell_what_is_missing();
+        let (end, ended) = sync_channel(1);
+        if queue.lines.try_send(Line::End(end)).is_ok() {
+            match ended.recv_timeout(PATIENCE) {
+                Ok(()) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn put(&self, line: Line) {
+        match self {
+            Sink::Direct => write(line),
+            Sink::Queued(queue) => {
+                queue.tell_what_is_missing();
+                if queue.lines.try_send(line).is_err() {
+                    queue.left_out.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+impl Queue {
+    fn tell_what_is_missing(&self) {
+        let count = self.left_out.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            let line = format!("tenure: {count} lines were left out, because nobody read them\n");
+            if self.lines.try_send(Line::Err(line)).is_err() {
+                self.left_out.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// For `tracing-subscriber`: each event is one write.
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.err(String::from_utf8_lossy(bytes).trim_end_matches('\n'));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn whole(line: &str) -> String {
+    let mut line = redact(line).into_owned();
+    line.push('\n');
+    line
+}
+
+fn write_all(lines: &Receiver<Line>) {
+    while let Ok(line) = lines.recv() {
+        write(line);
+    }
+}
+
+/// In one piece, so that lines of the command do not get into the middle of ours. A reader that
+/// has gone away is no reason to stop leading.
+fn write(line: Line) {
+    let _gone = match line {
+        Line::Out(text) => {
+            let mut stdout = io::stdout().lock();
+            stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        }
+        Line::Err(text) => io::stderr().write_all(text.as_bytes()),
+        Line::End(end) => {
+            let _gone = end.send(());
+            Ok(())
+        }
+    };
+}
