@@ -64,10 +64,11 @@ pub(crate) enum Role {
 
 /// The candidates, in a directory of their own. All of them are killed with it.
 pub(crate) struct Fleet {
+    /// Before the directory, because they are dropped in this order.
+    members: Vec<Member>,
     directory: tempfile::TempDir,
     role: Role,
     envs: Vec<(String, String)>,
-    members: Vec<Member>,
     started: usize,
     sender: Sender<Told>,
     receiver: Receiver<Told>,

@@ -1,0 +1,137 @@
+//! How long nobody leads, by what befell the leader.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+
+use crate::fleet::{Fleet, TTL, Told};
+use crate::numbers::Sample;
+use crate::raw::Yardstick;
+use crate::report::{Section, say};
+
+const ROUNDS: usize = 50;
+const CANDIDATES: usize = 3;
+
+pub(crate) fn clean() -> Result<Section> {
+    let mut fleet = Fleet::new(CANDIDATES)?;
+    let mut raw = Yardstick::new(fleet.directory())?;
+    let (mut gaps, mut whole, mut overlaps) = (Vec::new(), Vec::new(), 0);
+    for round in 0..ROUNDS {
+        progress(round);
+        raw.measure()?;
+        let leader = fleet.leader()?;
+        let signalled = fleet.signal(leader.member, Signal::TERM)?;
+        let next = fleet.successor(&leader)?;
+        fleet.replace(leader.member)?;
+        let draining = own_event(&fleet, &leader, "draining")?;
+        let stepped_down = own_event(&fleet, &leader, "stepped_down")?;
+        overlaps += usize::from(next.event.at() < stepped_down.event.at());
+        gaps.push(next.event.at() - draining.event.at());
+        whole.push(next.event.at() - signalled);
+    }
+    let (gaps, whole) = (Sample::of_durations(&gaps)?, Sample::of_durations(&whole)?);
+    let mut section = Section::new();
+    section.at_most("resigning to elected, p50", gaps.median(), 5.0, "ms");
+    section.at_most("resigning to elected, p99", gaps.percentile(99), 20.0, "ms");
+    section.number("SIGTERM to elected, p50", whole.median(), "ms");
+    section.number("SIGTERM to elected, p99", whole.percentile(99), "ms");
+    section.never("elected before the other stepped down", overlaps);
+    compare(&mut section, &gaps, &raw.sample()?);
+    Ok(section)
+}
+
+pub(crate) fn kill_9() -> Result<Section> {
+    let mut fleet = Fleet::new(CANDIDATES)?;
+    let mut raw = Yardstick::new(fleet.directory())?;
+    let (mut gaps, mut overlaps) = (Vec::new(), 0);
+    for round in 0..ROUNDS {
+        progress(round);
+        raw.measure()?;
+        let leader = fleet.leader()?;
+        let killed = fleet.signal(leader.member, Signal::KILL)?;
+        let next = fleet.successor(&leader)?;
+        overlaps += usize::from(next.event.at() < killed);
+        gaps.push(next.event.at() - killed);
+        fleet.replace(leader.member)?;
+    }
+    let gaps = Sample::of_durations(&gaps)?;
+    let mut section = Section::new();
+    section.number("kill -9 to elected, p50", gaps.median(), "ms");
+    section.at_most("kill -9 to elected, p99", gaps.percentile(99), 100.0, "ms");
+    section.never("elected before the other was killed", overlaps);
+    compare(&mut section, &gaps, &raw.sample()?);
+    Ok(section)
+}
+
+pub(crate) fn frozen() -> Result<Section> {
+    let mut fleet = Fleet::new(CANDIDATES)?;
+    let mut raw = Yardstick::new(fleet.directory())?;
+    let (mut gaps, mut revived) = (Vec::new(), 0);
+    for round in 0..ROUNDS {
+        progress(round);
+        raw.measure()?;
+        // Each leader is frozen at another point between two renewals.
+        fleet.listen(Duration::from_millis(17 * (round as u64 % 60)))?;
+        let leader = fleet.leader()?;
+        let frozen = fleet.freeze(leader.member)?;
+        let next = fleet.successor(&leader)?;
+        gaps.push(next.event.at() - frozen);
+        let before = fleet.told.len();
+        fleet.signal(leader.member, Signal::CONT)?;
+        let member = leader.member;
+        fleet.wait("the end of the old reign", |told| {
+            told.member == member && told.event.event == "stepped_down"
+        })?;
+        // Long enough to see it follow; what comes later is checked at the end.
+        fleet.listen(Duration::from_millis(100))?;
+        let again = |told: &&Told| told.member == member && leads_under(told, leader.event.term);
+        revived += fleet.told[before..].iter().filter(again).count();
+    }
+    let gaps = Sample::of_durations(&gaps)?;
+    let bar = TTL.as_secs_f64() * 1e3 + 100.0;
+    let mut section = Section::new();
+    section.number("freeze to elected, p50", gaps.median(), "ms");
+    section.at_most("freeze to elected, max", gaps.max(), bar, "ms");
+    section.never("led again under the old term", revived);
+    section.never("terms that did not rise", fallen_terms(&fleet)?);
+    compare(&mut section, &gaps, &raw.sample()?);
+    Ok(section)
+}
+
+fn leads_under(told: &Told, term: Option<u64>) -> bool {
+    told.event.event == "elected" && told.event.term <= term
+}
+
+/// Elections whose term is not above the one before, in the order of time.
+fn fallen_terms(fleet: &Fleet) -> Result<usize> {
+    let elected = fleet.told.iter().filter(|told| told.event.event == "elected");
+    let mut elected: Vec<(u64, Option<u64>)> =
+        elected.map(|told| (told.event.boot_ns, told.event.term)).collect();
+    elected.sort_unstable();
+    ensure!(elected.len() > ROUNDS, "rounds are missing");
+    Ok(elected.windows(2).filter(|pair| pair[1].1 <= pair[0].1).count())
+}
+
+/// What a leader said of the end of its reign.
+fn own_event(fleet: &Fleet, leader: &Told, name: &str) -> Result<Told> {
+    let own = |told: &&Told| {
+        let Told { member, event } = told;
+        *member == leader.member && event.event == name && event.term == leader.event.term
+    };
+    let told = fleet.told.iter().find(own).cloned();
+    told.with_context(|| format!("the old leader did not say {name}"))
+}
+
+fn compare(section: &mut Section, gaps: &Sample, raw: &Sample) {
+    section.number("a raw durable write, p50", raw.median(), "ms");
+    section.number("a raw durable write, p99", raw.percentile(99), "ms");
+    section.number("p50 as raw writes", gaps.median() / raw.median(), "");
+    section.number("p99 as raw writes", gaps.percentile(99) / raw.percentile(99), "");
+}
+
+fn progress(round: usize) {
+    if round > 0 && round.is_multiple_of(10) {
+        say(&format!("  {round} of {ROUNDS} rounds"));
+    }
+}
