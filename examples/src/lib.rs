@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use tenure::SqliteStore;
-use tenure_sqlite::SqliteConfig;
+use tenure::sqlite::SqliteConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The store in the file that the first argument names, else in `TENURE_STORE` (`sqlite:PATH`),

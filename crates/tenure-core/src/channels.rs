@@ -44,6 +44,10 @@ pub struct Receipt {
 /// Payloads and channel names are data, always bound, never spliced into a command. `listen`
 /// returns only once everything sent from now on will be seen (M1). `acknowledge` names the term
 /// and is refused if it is stale.
+///
+/// # Cancel safety
+/// `listen` is cancel safe. The others are not: if the future is dropped it may have been done or
+/// not; a post is made safe by its key, an acknowledgement by its receipt.
 pub trait Channels: Send + Sync {
     /// The largest payload of a `notify`, in bytes.
     fn notify_limit_bytes(&self) -> usize;

@@ -9,6 +9,9 @@ pub trait Clock: Send + Sync + 'static {
     /// The present instant.
     fn now(&self) -> Time;
 
-    /// Waits until `at` has come; at once if it has. Dropping the future is free.
+    /// Waits until `at` has come; at once if it has.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
     fn sleep_until(&self, at: Time) -> BoxFuture<'static, ()>;
 }

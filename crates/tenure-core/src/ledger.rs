@@ -45,6 +45,9 @@ pub enum Claim {
 /// # Contract
 /// A tick is claimed at most once per attempt, under a term that holds at that instant; a stale
 /// term changes nothing.
+///
+/// # Cancel safety
+/// Not cancel safe: if a future is dropped it may have been done or not. Claiming again tells.
 pub trait Ledger: Send + Sync {
     /// Claims a tick for the leader of this term; with `reclaim`, also one that a former term
     /// left unfinished.

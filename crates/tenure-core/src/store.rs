@@ -45,12 +45,13 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///   and never pass [`Term::MAX`].
 /// - After a release or an ask, the store hints to other candidates, after the change is durable.
 ///
-/// **Cancellation**: a dropped `apply` future may leave any of its ops done or not.
-///
 /// A store takes names, identities and metadata as data, never as part of a command.
 pub trait Store: Send + Sync + 'static {
     /// Carries out a batch of at most `info().batch_limit` ops, with one reply for each, in the
     /// same order.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: if the future is dropped each op may have been done or not.
     fn apply<'a>(&'a self, ops: &'a [Op]) -> BoxFuture<'a, Vec<Reply>>;
 
     /// A new stream of hints about the elections that this store has been asked about.

@@ -54,7 +54,7 @@ fn three_candidates_a_fault_and_a_command() {
 
 #[test]
 #[ignore = "takes minutes; run it after changes to the machine"]
-fn larger_bounds() {
+fn long_larger_bounds() {
     holds(bounds(2, 13, 2, 0));
     holds(bounds(2, 8, 1, 2));
     holds(bounds(3, 9, 2, 0));

@@ -45,6 +45,7 @@
 //! |---|---|
 //! | (none) | the memory store, for tests and single-process programs |
 //! | `sqlite` | `SqliteStore`: processes that share one file on one host |
+//! | `rusqlite` | the fence on the user's own `rusqlite` connections, in `sqlite::fence` |
 
 mod builder;
 mod callback;
@@ -79,5 +80,8 @@ pub use tenure_core::{
 /// The contract for those who write stores, and the pure machine.
 pub use tenure_core as core;
 
+/// The embedded store: its configuration, and the fence for a user's own database.
+#[cfg(feature = "sqlite")]
+pub use tenure_sqlite as sqlite;
 #[cfg(feature = "sqlite")]
 pub use tenure_sqlite::SqliteStore;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use rusqlite::{Connection, TransactionBehavior};
 use tenure::{Election, Tenure};
 use tenure_examples::open_store;
-use tenure_sqlite::fence;
+use tenure::sqlite::fence;
 
 #[tokio::main]
 async fn main() -> Result<()> {

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use tenure::{Election, Tenure};
 use tenure_examples::{Shutdown, open_store};
-use tenure_sqlite::fence;
+use tenure::sqlite::fence;
 use tokio::time::interval;
 
 #[tokio::main]

@@ -22,6 +22,7 @@ pub(super) fn check(file: &SourceFile) -> Vec<Finding> {
     if !file.is_test() {
         findings.extend(check_file_size(file, &code));
         findings.extend(check_function_sizes(file, &code));
+        findings.extend(check_cancel_safety(file));
     }
     findings.extend(check_sleeps(file, &code));
     findings.extend(check_ignores(file, &code));
@@ -60,6 +61,24 @@ fn check_function_sizes(file: &SourceFile, code: &str) -> Vec<Finding> {
         if lines > FUNCTION_LINES_MAX {
             let what = format!("`{name}` has {lines} lines; {FUNCTION_LINES_MAX} is the limit");
             findings.push(file.finding(first, what));
+        }
+    }
+    findings
+}
+
+/// Who drops a future must know what that leaves behind.
+fn check_cancel_safety(file: &SourceFile) -> Vec<Finding> {
+    let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
+    let mut findings = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        if !line.starts_with("pub async fn ") {
+            continue;
+        }
+        let is_doc = |line: &&&str| line.starts_with("///") || line.starts_with("#[");
+        let mut docs = lines[..index].iter().rev().take_while(is_doc);
+        if !docs.any(|line| line.ends_with("# Cancel safety")) {
+            let what = "a public async function says `# Cancel safety` in its docs";
+            findings.push(file.finding(index + 1, what));
         }
     }
     findings
@@ -152,6 +171,17 @@ mod tests {
         let body = "let a = \"{\"; // {\n".repeat(30);
         let rest = "\n".repeat(100);
         assert!(of(LIB, &format!("fn f() {{\n{body}}}\n{rest}fn g() {{}}\n")).is_empty());
+    }
+
+    #[test]
+    fn public_async_functions_tell_their_cancel_safety() {
+        let silent = "/// Waits.\npub async fn wait() {}\n";
+        assert_eq!(of("src/a.rs", silent).len(), 1);
+        let told =
+            "/// Waits.\n///\n/// # Cancel safety\n/// Yes.\n#[inline]\npub async fn a() {}\n";
+        assert!(of("src/a.rs", told).is_empty());
+        assert!(of("src/a.rs", "pub(crate) async fn a() {}\n").is_empty());
+        assert!(of("tests/a.rs", silent).is_empty());
     }
 
     #[test]
