@@ -28,6 +28,8 @@ pub struct ElectionBuilder {
     metadata: Option<String>,
     term_floor: Option<Term>,
     fail_closed: bool,
+    #[cfg(feature = "sabotage")]
+    sabotage: Option<tenure_core::Sabotage>,
     callbacks: Callbacks,
 }
 
@@ -49,6 +51,8 @@ impl ElectionBuilder {
             metadata: None,
             term_floor: None,
             fail_closed: false,
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
             callbacks: Callbacks::default(),
         }
     }
@@ -111,6 +115,14 @@ impl ElectionBuilder {
     /// lasts.
     pub fn fail_closed(mut self, fail_closed: bool) -> ElectionBuilder {
         self.fail_closed = fail_closed;
+        self
+    }
+
+    /// Makes the candidate wrong on purpose, for tests of the checkers.
+    #[cfg(feature = "sabotage")]
+    #[doc(hidden)]
+    pub fn sabotage(mut self, fault: tenure_core::Sabotage) -> ElectionBuilder {
+        self.sabotage = Some(fault);
         self
     }
 
@@ -188,6 +200,10 @@ impl ElectionBuilder {
         settings.metadata = metadata;
         settings.term_floor = self.term_floor;
         settings.fail_closed = self.fail_closed;
+        #[cfg(feature = "sabotage")]
+        {
+            settings.sabotage = self.sabotage;
+        }
         let id = candidate.next_slot();
         let clock = candidate.clock().clone();
         let shared = Arc::new(Shared::new(name, candidate.id().clone(), timing, clock));
