@@ -45,6 +45,7 @@
 //! |---|---|
 //! | (none) | the memory store, for tests and single-process programs |
 //! | `sqlite` | `SqliteStore`: processes that share one file on one host |
+//! | `postgres` | `PostgresStore`: a lease in a table row, with a fence for your transactions |
 //! | `rusqlite` | the fence on the user's own `rusqlite` connections, in `sqlite::fence` |
 
 mod builder;
@@ -79,6 +80,12 @@ pub use tenure_core::{
 
 /// The contract for those who write stores, and the pure machine.
 pub use tenure_core as core;
+
+/// PostgreSQL: its configuration, migrations and fence.
+#[cfg(feature = "postgres")]
+pub use tenure_postgres as postgres;
+#[cfg(feature = "postgres")]
+pub use tenure_postgres::PostgresStore;
 
 /// The embedded store: its configuration, and the fence for a user's own database.
 #[cfg(feature = "sqlite")]

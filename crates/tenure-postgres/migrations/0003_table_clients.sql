@@ -1,0 +1,132 @@
+-- The three functions of the older design, with its names and signatures: its clients compete
+-- with tenure in the same elections. Followers that poll lock nothing; the clock is read once the
+-- row is locked; the ttl of the holder decides.
+
+CREATE OR REPLACE FUNCTION @schema@.try_become_leader(
+    p_service_name varchar, p_candidate_id varchar, p_timeout_seconds integer DEFAULT 30
+) RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+#variable_conflict use_variable
+DECLARE
+    v_ttl_us bigint := greatest(coalesce(p_timeout_seconds, 30), 1)::bigint * 1000000;
+    v_now timestamptz;
+    v_row record;
+BEGIN
+    IF p_candidate_id IS NULL OR p_candidate_id = '' THEN
+        RAISE EXCEPTION 'p_candidate_id is empty; give each instance an id of its own'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    PERFORM @schema@.tenure_durably();
+    SELECT t.* INTO v_row FROM @schema@.@table@ AS t WHERE t.service_name = p_service_name;
+    IF NOT FOUND THEN
+        PERFORM set_config('tenure.own', 'on', true);
+        INSERT INTO @schema@.@table@ (service_name, leader_id, term)
+        VALUES (p_service_name, '', 0) ON CONFLICT (service_name) DO NOTHING;
+        PERFORM set_config('tenure.own', '', true);
+        SELECT t.* INTO v_row FROM @schema@.@table@ AS t WHERE t.service_name = p_service_name;
+        IF NOT FOUND THEN
+            -- An old snapshot does not see what another transaction has just put there.
+            RETURN false;
+        END IF;
+    END IF;
+    v_now := clock_timestamp();
+    IF v_row.leader_id <> ''
+        AND v_now < @schema@.tenure_expires(v_row.last_heartbeat, v_row.tenure_ttl_us, v_ttl_us)
+    THEN
+        IF v_row.leader_id <> p_candidate_id THEN
+            RETURN false;
+        END IF;
+        -- Its own: it is renewed, and waits for whoever is at the row.
+        SELECT t.* INTO v_row FROM @schema@.@table@ AS t
+        WHERE t.service_name = p_service_name FOR NO KEY UPDATE;
+        v_now := clock_timestamp();
+        IF v_row.leader_id = p_candidate_id AND v_now < @schema@.tenure_expires(
+            v_row.last_heartbeat, v_row.tenure_ttl_us, v_ttl_us)
+        THEN
+            PERFORM set_config('tenure.own', 'on', true);
+            UPDATE @schema@.@table@ AS t SET last_heartbeat = v_now, tenure_ttl_us = v_ttl_us
+            WHERE t.service_name = p_service_name;
+            PERFORM set_config('tenure.own', '', true);
+            RETURN true;
+        END IF;
+    END IF;
+    SELECT t.* INTO v_row FROM @schema@.@table@ AS t
+    WHERE t.service_name = p_service_name FOR UPDATE SKIP LOCKED;
+    v_now := clock_timestamp();
+    -- Not found: somebody else is taking it, or a fenced transaction is not over.
+    IF NOT FOUND OR v_row.leader_id <> '' AND v_now < @schema@.tenure_expires(
+        v_row.last_heartbeat, v_row.tenure_ttl_us, v_ttl_us)
+    THEN
+        RETURN false;
+    END IF;
+    PERFORM set_config('tenure.own', 'on', true);
+    UPDATE @schema@.@table@ AS t
+    SET leader_id = p_candidate_id, term = v_row.term + 1, last_heartbeat = v_now,
+        metadata = '{}', tenure_ttl_us = v_ttl_us, tenure_seq = 0, tenure_asked = false,
+        tenure_since = v_now
+    WHERE t.service_name = p_service_name;
+    PERFORM set_config('tenure.own', '', true);
+    RETURN true;
+END
+$tenure$;
+
+CREATE OR REPLACE FUNCTION @schema@.leader_heartbeat(
+    p_service_name varchar, p_leader_id varchar
+) RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+#variable_conflict use_variable
+DECLARE
+    v_now timestamptz;
+    v_row record;
+BEGIN
+    PERFORM @schema@.tenure_durably();
+    SELECT t.* INTO v_row FROM @schema@.@table@ AS t
+    WHERE t.service_name = p_service_name AND t.leader_id = p_leader_id AND t.leader_id <> ''
+    FOR NO KEY UPDATE;
+    v_now := clock_timestamp();
+    IF NOT FOUND OR v_now >= @schema@.tenure_expires(
+        v_row.last_heartbeat, v_row.tenure_ttl_us, NULL)
+    THEN
+        RETURN false;
+    END IF;
+    PERFORM set_config('tenure.own', 'on', true);
+    UPDATE @schema@.@table@ AS t SET last_heartbeat = v_now
+    WHERE t.service_name = p_service_name;
+    PERFORM set_config('tenure.own', '', true);
+    RETURN true;
+END
+$tenure$;
+
+CREATE OR REPLACE FUNCTION @schema@.step_down(
+    p_service_name varchar, p_leader_id varchar
+) RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+#variable_conflict use_variable
+DECLARE
+    v_row record;
+BEGIN
+    SELECT t.* INTO v_row FROM @schema@.@table@ AS t
+    WHERE t.service_name = p_service_name AND t.leader_id = p_leader_id AND t.leader_id <> ''
+    FOR NO KEY UPDATE;
+    IF NOT FOUND OR clock_timestamp() >= @schema@.tenure_expires(
+        v_row.last_heartbeat, v_row.tenure_ttl_us, NULL)
+    THEN
+        RETURN false;
+    END IF;
+    PERFORM set_config('tenure.own', 'on', true);
+    UPDATE @schema@.@table@ AS t SET leader_id = '' WHERE t.service_name = p_service_name;
+    PERFORM set_config('tenure.own', '', true);
+    -- The caller's transaction is not ours to end, so the hint goes with it; never into a queue
+    -- that is filling up, because a full one fails the commit (M2).
+    IF pg_notification_queue_usage() < 0.5 THEN
+        PERFORM pg_notify(@channel_literal@, p_service_name);
+    END IF;
+    RETURN true;
+END
+$tenure$;

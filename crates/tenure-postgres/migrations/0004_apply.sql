@@ -1,0 +1,257 @@
+-- One batch of tenure's ops in one call, and so in one round trip and one transaction.
+--
+-- Nothing waits in here (P1, P2): a row that others are at is skipped, and the outcome of its op
+-- is unknown (`busy`). Rows are visited in the order of names, each by its key alone, so that the
+-- time of a batch grows with its size and with nothing else. The clock is read when a row is
+-- locked.
+--
+-- Each op has the same place in all arrays; ops of one batch are about different elections.
+-- p_verb is one of acquire, renew, release, read, ask. p_term is the term that a renew, a release
+-- or an ask names, and the last one led of an acquire.
+
+CREATE OR REPLACE FUNCTION @schema@.tenure_apply(
+    p_verb text[], p_name text[], p_candidate text[], p_seq bigint[], p_term bigint[],
+    p_floor bigint[], p_ttl_us bigint[], p_metadata text[]
+) RETURNS TABLE (
+    place bigint, outcome text, clock_us bigint, term integer, asked boolean, expired_us bigint,
+    holder text, remaining_us bigint, ttl_us bigint, since_ms bigint, metadata text,
+    fenced_us bigint, fenced_by integer[]
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+-- Only for names that others are inserting at this very instant.
+SET lock_timeout = '50ms'
+AS $tenure$
+#variable_conflict use_column
+DECLARE
+    o record;
+    r @schema@.@table@%ROWTYPE;
+    v_new text[] := '{}';
+    v_name text;
+    v_now timestamptz;
+    v_expires timestamptz;
+    v_held boolean;
+    v_heal boolean;
+    v_healed boolean;
+    v_term bigint;
+    v_released boolean := false;
+BEGIN
+    -- An older snapshot would not see what others did before a row was locked.
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION 'transactions are % here', current_setting('transaction_isolation')
+            USING ERRCODE = 'TN004';
+    END IF;
+    PERFORM @schema@.tenure_durably();
+    PERFORM set_config('tenure.own', 'on', true);
+
+    -- Every acquire and release finds a row, which is what they meet at (P1, C2).
+    FOR v_name IN
+        SELECT u.name FROM unnest(p_verb, p_name) AS u (verb, name)
+        WHERE u.verb IN ('acquire', 'release') ORDER BY u.name COLLATE "C"
+    LOOP
+        IF NOT EXISTS (SELECT FROM @schema@.@table@ AS t WHERE t.service_name = v_name) THEN
+            v_new := v_new || v_name;
+        END IF;
+    END LOOP;
+    IF v_new <> '{}' THEN
+        BEGIN
+            INSERT INTO @schema@.@table@ (service_name, leader_id, term)
+            SELECT n, '', 0 FROM unnest(v_new) AS n ON CONFLICT (service_name) DO NOTHING;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            -- Another transaction has inserted one of them and is not over. The rest is served.
+            PERFORM set_config('lock_timeout', '1ms', true);
+            FOREACH v_name IN ARRAY v_new LOOP
+                BEGIN
+                    INSERT INTO @schema@.@table@ (service_name, leader_id, term)
+                    VALUES (v_name, '', 0) ON CONFLICT (service_name) DO NOTHING;
+                EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+                    NULL;
+                END;
+            END LOOP;
+        END;
+    END IF;
+
+    FOR o IN
+        SELECT u.* FROM unnest(
+            p_verb, p_name, p_candidate, p_seq, p_term, p_floor, p_ttl_us, p_metadata
+        ) WITH ORDINALITY AS u (
+            verb, name, candidate, seq, term, floor, ttl_us, metadata, place
+        ) ORDER BY u.name COLLATE "C"
+    LOOP
+        expired_us := NULL;
+        fenced_us := NULL;
+        fenced_by := NULL;
+        IF o.verb = 'acquire' THEN
+            -- Looked at before it is locked: who only asks holds up nobody.
+            SELECT t.* INTO r FROM @schema@.@table@ AS t WHERE t.service_name = o.name;
+            v_now := clock_timestamp();
+            v_expires := @schema@.tenure_expires(r.last_heartbeat, r.tenure_ttl_us, o.ttl_us);
+            v_held := r.leader_id <> '' AND v_now < v_expires;
+            IF r.service_name IS NULL THEN
+                outcome := 'busy';
+            ELSIF v_held AND r.leader_id <> o.candidate THEN
+                outcome := 'refused';
+            ELSE
+                -- The same term again (C1) is no change of hands, and passes under a fence.
+                v_heal := v_held AND (o.term IS NULL OR r.term > o.term);
+                IF v_heal THEN
+                    SELECT t.* INTO r FROM @schema@.@table@ AS t
+                    WHERE t.service_name = o.name FOR NO KEY UPDATE SKIP LOCKED;
+                ELSE
+                    SELECT t.* INTO r FROM @schema@.@table@ AS t
+                    WHERE t.service_name = o.name FOR UPDATE SKIP LOCKED;
+                END IF;
+                v_now := clock_timestamp();
+                v_expires := @schema@.tenure_expires(
+                    r.last_heartbeat, r.tenure_ttl_us, o.ttl_us);
+                v_held := r.leader_id <> '' AND v_now < v_expires;
+                v_healed := v_held AND r.leader_id = o.candidate
+                    AND (o.term IS NULL OR r.term > o.term);
+                IF NOT FOUND THEN
+                    outcome := 'busy';
+                ELSIF v_held AND r.leader_id <> o.candidate OR EXISTS (
+                    SELECT FROM @schema@.@released@ AS d WHERE d.service_name = o.name
+                        AND d.candidate_id = o.candidate AND d.seq >= o.seq)
+                THEN
+                    outcome := 'refused';
+                ELSIF v_healed THEN
+                    UPDATE @schema@.@table@ AS t SET last_heartbeat = v_now,
+                        tenure_ttl_us = o.ttl_us, tenure_seq = greatest(t.tenure_seq, o.seq)
+                    WHERE t.service_name = o.name RETURNING t.* INTO r;
+                    outcome := 'granted';
+                ELSIF v_heal THEN
+                    -- It ran out in between, and this lock is not enough for a new term.
+                    outcome := 'busy';
+                ELSE
+                    v_term := greatest(r.term + 1::bigint, o.floor, o.term + 1);
+                    IF v_term > 2147483647 THEN
+                        outcome := 'used up';
+                    ELSE
+                        IF r.leader_id <> '' AND NOT v_held THEN
+                            expired_us := coalesce(
+                                r.tenure_ttl_us, greatest(90000000, o.ttl_us));
+                        END IF;
+                        UPDATE @schema@.@table@ AS t SET leader_id = o.candidate,
+                            term = v_term, last_heartbeat = v_now, metadata = o.metadata::jsonb,
+                            tenure_ttl_us = o.ttl_us, tenure_seq = o.seq, tenure_asked = false,
+                            tenure_since = v_now
+                        WHERE t.service_name = o.name RETURNING t.* INTO r;
+                        outcome := 'granted';
+                    END IF;
+                END IF;
+            END IF;
+            IF outcome = 'busy' THEN
+                SELECT t.* INTO r FROM @schema@.@table@ AS t WHERE t.service_name = o.name;
+                -- Who fences a lease that nobody holds (P3). A prepared transaction has no pid.
+                SELECT array_agg(coalesce(l.pid, 0)) INTO fenced_by FROM pg_locks AS l
+                CROSS JOIN @schema@.tenure_fence_key(o.name) AS k (key)
+                WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.mode = 'ShareLock'
+                    AND l.database = (SELECT d.oid FROM pg_database AS d
+                        WHERE d.datname = current_database())
+                    AND l.classid = ((k.key >> 32) & 4294967295)::oid
+                    AND l.objid = (k.key & 4294967295)::oid;
+                fenced_us := extract(epoch FROM v_now - CASE WHEN r.leader_id = '' THEN
+                    r.last_heartbeat ELSE @schema@.tenure_expires(r.last_heartbeat,
+                    r.tenure_ttl_us, o.ttl_us) END) * 1000000;
+            END IF;
+
+        ELSIF o.verb = 'renew' THEN
+            SELECT t.* INTO r FROM @schema@.@table@ AS t
+            WHERE t.service_name = o.name AND t.leader_id = o.candidate AND t.term = o.term
+            FOR NO KEY UPDATE SKIP LOCKED;
+            v_now := clock_timestamp();
+            IF FOUND AND v_now < @schema@.tenure_expires(
+                r.last_heartbeat, r.tenure_ttl_us, NULL)
+            THEN
+                UPDATE @schema@.@table@ AS t SET last_heartbeat = v_now,
+                    tenure_ttl_us = o.ttl_us
+                WHERE t.service_name = o.name;
+                outcome := 'granted';
+            ELSE
+                SELECT t.* INTO r FROM @schema@.@table@ AS t WHERE t.service_name = o.name;
+                outcome := CASE WHEN r.leader_id = o.candidate AND r.term = o.term
+                    AND v_now < @schema@.tenure_expires(r.last_heartbeat, r.tenure_ttl_us, NULL)
+                    THEN 'busy' ELSE 'refused' END;
+            END IF;
+
+        ELSIF o.verb = 'release' THEN
+            SELECT t.* INTO r FROM @schema@.@table@ AS t
+            WHERE t.service_name = o.name FOR NO KEY UPDATE SKIP LOCKED;
+            v_now := clock_timestamp();
+            IF NOT FOUND THEN
+                outcome := 'busy';
+            ELSE
+                INSERT INTO @schema@.@released@ AS d (service_name, candidate_id, seq, at)
+                VALUES (o.name, o.candidate, o.seq, v_now)
+                ON CONFLICT (service_name, candidate_id)
+                DO UPDATE SET seq = greatest(d.seq, excluded.seq), at = excluded.at;
+                v_released := true;
+                outcome := 'refused';
+                IF r.leader_id = o.candidate
+                    AND (o.term IS NULL AND r.tenure_seq <= o.seq OR r.term = o.term)
+                    AND v_now < @schema@.tenure_expires(r.last_heartbeat, r.tenure_ttl_us, NULL)
+                THEN
+                    UPDATE @schema@.@table@ AS t SET leader_id = ''
+                    WHERE t.service_name = o.name RETURNING t.* INTO r;
+                    outcome := 'granted';
+                END IF;
+            END IF;
+
+        ELSIF o.verb = 'ask' THEN
+            SELECT t.* INTO r FROM @schema@.@table@ AS t
+            WHERE t.service_name = o.name AND t.leader_id <> ''
+                AND (o.term IS NULL OR t.term = o.term)
+            FOR NO KEY UPDATE SKIP LOCKED;
+            v_now := clock_timestamp();
+            IF FOUND AND v_now < @schema@.tenure_expires(
+                r.last_heartbeat, r.tenure_ttl_us, NULL)
+            THEN
+                UPDATE @schema@.@table@ AS t SET tenure_asked = true
+                WHERE t.service_name = o.name;
+                outcome := 'granted';
+            ELSE
+                SELECT t.* INTO r FROM @schema@.@table@ AS t WHERE t.service_name = o.name;
+                outcome := CASE WHEN r.leader_id <> '' AND (o.term IS NULL OR r.term = o.term)
+                    AND v_now < @schema@.tenure_expires(r.last_heartbeat, r.tenure_ttl_us, NULL)
+                    THEN 'busy' ELSE 'refused' END;
+            END IF;
+
+        ELSE
+            SELECT t.* INTO r FROM @schema@.@table@ AS t WHERE t.service_name = o.name;
+            v_now := clock_timestamp();
+            outcome := 'seen';
+        END IF;
+
+        place := o.place;
+        clock_us := extract(epoch FROM v_now) * 1000000;
+        term := r.term;
+        asked := r.tenure_asked;
+        holder := NULL;
+        IF outcome <> 'granted' THEN
+            -- What stands there instead.
+            v_expires := @schema@.tenure_expires(r.last_heartbeat, r.tenure_ttl_us, o.ttl_us);
+            IF r.leader_id <> '' AND v_now < v_expires THEN
+                holder := r.leader_id;
+                -- Never more than the whole, also if the clock was set back.
+                remaining_us := least(extract(epoch FROM v_expires - v_now) * 1000000,
+                    coalesce(r.tenure_ttl_us, greatest(90000000, o.ttl_us)));
+                ttl_us := r.tenure_ttl_us;
+                since_ms := floor(extract(epoch FROM r.tenure_since) * 1000);
+                metadata := r.metadata;
+            END IF;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+
+    IF v_released THEN
+        -- Twice as long as it must be: the clock may step.
+        DELETE FROM @schema@.@released@ AS d USING (
+            SELECT old.service_name, old.candidate_id FROM @schema@.@released@ AS old
+            WHERE old.at < v_now - interval '20 minutes' LIMIT 1000 FOR UPDATE SKIP LOCKED
+        ) AS old
+        WHERE d.service_name = old.service_name AND d.candidate_id = old.candidate_id;
+    END IF;
+    PERFORM set_config('tenure.own', '', true);
+END
+$tenure$;

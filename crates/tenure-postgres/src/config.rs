@@ -1,0 +1,237 @@
+//! Which server, database, schema and table, and how long to wait for them.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tenure_core::{Error, parse_duration};
+use tokio_postgres::config::Host;
+
+use crate::names::Names;
+use crate::store::PostgresStore;
+use crate::tls;
+
+/// How long a connection may take until it is of use.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long a call may take before its outcome is unknown.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long after the end of a lease a fenced transaction is let alone.
+const FENCE_GRACE: Duration = Duration::from_secs(10);
+
+/// The schema and the table, unless a URL names others.
+const SCHEMA: &str = "public";
+const TABLE: &str = "leader_election";
+
+/// Where the store is and how it is reached.
+///
+/// # Examples
+/// ```
+/// use tenure_postgres::PostgresConfig;
+///
+/// let config = PostgresConfig::from_url("postgres://app:secret@db/shop?schema=elections")?;
+/// assert_eq!(config.address(), "postgres://app@db/shop?schema=elections");
+/// # Ok::<(), tenure_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct PostgresConfig {
+    pub(crate) server: tokio_postgres::Config,
+    pub(crate) tls: tls::Tls,
+    pub(crate) names: Names,
+    pub(crate) fence_grace: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) call_timeout: Duration,
+}
+
+impl PostgresConfig {
+    /// The store that a URL names: `postgres://USER:PASSWORD@HOST/DATABASE?OPTIONS`, with all that
+    /// libpq knows of such URLs and `schema`, `table` and `fence_grace` among the options.
+    ///
+    /// # Errors
+    /// `Config` if this is no such URL; its secrets are not in the message.
+    pub fn from_url(url: &str) -> Result<PostgresConfig, Error> {
+        let Some((_, tail)) =
+            url.split_once("://").filter(|(scheme, _)| ["postgres", "postgresql"].contains(scheme))
+        else {
+            return Err(Error::config(
+                "the URL is not of the form postgres://USER:PASSWORD@HOST/DATABASE",
+            ));
+        };
+        // A password may have a question mark in it.
+        let after_password = tail.find('@').unwrap_or(0);
+        let (place, query) = match tail[after_password..].find('?') {
+            Some(at) => (&tail[..after_password + at], &tail[after_password + at + 1..]),
+            None => (tail, ""),
+        };
+        let mut theirs = Vec::new();
+        let (mut schema, mut table) = (SCHEMA.to_owned(), TABLE.to_owned());
+        let (mut fence_grace, mut tls) = (FENCE_GRACE, tls::Options::default());
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some(("schema", value)) => schema = decoded("schema", value)?,
+                Some(("table", value)) => table = decoded("table", value)?,
+                Some(("fence_grace", value)) => fence_grace = parse_duration(value)?,
+                Some(("sslmode", value)) => tls.mode = Some(decoded("sslmode", value)?),
+                Some(("sslrootcert", path)) => tls.root = Some(decoded("sslrootcert", path)?),
+                Some(("sslcert", path)) => tls.certificate = Some(decoded("sslcert", path)?),
+                Some(("sslkey", path)) => tls.key = Some(decoded("sslkey", path)?),
+                _ => theirs.push(option),
+            }
+        }
+        let names = Names::new(&schema, &table)?;
+        let question = if theirs.is_empty() { "" } else { "?" };
+        let url = format!("postgres://{place}{question}{}", theirs.join("&"));
+        // What the parser says may hold a piece of the password.
+        let mut server = tokio_postgres::Config::from_str(&url).map_err(|_| {
+            Error::config(
+                "the postgres:// URL can't be read; write postgres://USER:PASSWORD@HOST/DATABASE, \
+                 odd characters of the password as %XX, and only options that libpq knows",
+            )
+        })?;
+        if server.get_hosts().is_empty() {
+            server.host("localhost");
+        }
+        let (mode, tls) = tls.build()?;
+        server.ssl_mode(mode);
+        if server.get_application_name().is_none() {
+            server.application_name("tenure");
+        }
+        // A dead server must be noticed by connections that only listen, too.
+        server.keepalives_idle(Duration::from_secs(15)).keepalives_interval(Duration::from_secs(5));
+        server.tcp_user_timeout(Duration::from_secs(30));
+        Ok(PostgresConfig {
+            server,
+            tls,
+            names,
+            fence_grace,
+            connect_timeout: CONNECT_TIMEOUT,
+            call_timeout: CALL_TIMEOUT,
+        })
+    }
+
+    /// How long a fenced transaction may outlast its lease before a successor ends it. 10 s
+    /// unless set.
+    #[must_use]
+    pub fn with_fence_grace(mut self, grace: Duration) -> PostgresConfig {
+        self.fence_grace = grace;
+        self
+    }
+
+    /// How long a connection may take. 3 s unless set.
+    #[must_use]
+    pub fn with_connect_timeout(mut self, timeout: Duration) -> PostgresConfig {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long a call may take; then its outcome is unknown. 3 s unless set.
+    #[must_use]
+    pub fn with_call_timeout(mut self, timeout: Duration) -> PostgresConfig {
+        self.call_timeout = timeout;
+        self
+    }
+
+    /// Where the store is, without secrets.
+    pub fn address(&self) -> String {
+        let server = &self.server;
+        let hosts: Vec<String> = server
+            .get_hosts()
+            .iter()
+            .enumerate()
+            .map(|(index, host)| {
+                let host = match host {
+                    Host::Tcp(name) => name.clone(),
+                    Host::Unix(path) => path.display().to_string(),
+                };
+                let ports = server.get_ports();
+                match ports.get(index).or(ports.first()) {
+                    Some(port) if *port != 5432 => format!("{host}:{port}"),
+                    _ => host,
+                }
+            })
+            .collect();
+        let user = server.get_user().map(|user| format!("{user}@")).unwrap_or_default();
+        let database = server.get_dbname().or(server.get_user()).unwrap_or_default();
+        let mut options = Vec::new();
+        if self.names.schema() != SCHEMA {
+            options.push(format!("schema={}", self.names.schema()));
+        }
+        if self.names.table() != TABLE {
+            options.push(format!("table={}", self.names.table()));
+        }
+        let question = if options.is_empty() { "" } else { "?" };
+        format!("postgres://{user}{}/{database}{question}{}", hosts.join(","), options.join("&"))
+    }
+
+    /// A handle onto the store. Nothing is connected yet: the first call does that, and a server
+    /// that is away is an unknown outcome like any other.
+    pub fn open(self) -> PostgresStore {
+        PostgresStore::open_with(self)
+    }
+}
+
+impl fmt::Debug for PostgresConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresConfig")
+            .field("address", &self.address())
+            .field("fence_grace", &self.fence_grace)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("call_timeout", &self.call_timeout)
+            .finish()
+    }
+}
+
+/// Undoes the `%XX` of a URL.
+fn decoded(what: &str, text: &str) -> Result<String, Error> {
+    let bad = || Error::config(format!("the {what} {text:?} is not written as in a URL"));
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((byte, tail)) = rest.split_first() {
+        rest = tail;
+        if *byte != b'%' {
+            bytes.push(*byte);
+            continue;
+        }
+        let digits = rest.get(..2).and_then(|two| std::str::from_utf8(two).ok()).ok_or_else(bad)?;
+        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| bad())?);
+        rest = &rest[2..];
+    }
+    String::from_utf8(bytes).map_err(|_| bad())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_our_own_are_taken_out_of_the_url() {
+        let url = "postgresql://a:b@h:5433/d?schema=my%20own&connect_timeout=7&table=t%22x\
+                   &fence_grace=2s";
+        let config = PostgresConfig::from_url(url).unwrap();
+        assert_eq!(config.names, Names::new("my own", "t\"x").unwrap());
+        assert_eq!(config.fence_grace, Duration::from_secs(2));
+        assert_eq!(config.server.get_connect_timeout(), Some(&Duration::from_secs(7)));
+        assert_eq!(config.address(), "postgres://a@h:5433/d?schema=my own&table=t\"x");
+    }
+
+    #[test]
+    fn secrets_are_in_no_output() {
+        for url in ["postgres://a:hunter2@h/d", "postgres://a:pw?hunter2@h/d?schema=s"] {
+            let config = PostgresConfig::from_url(url).unwrap();
+            assert!(!format!("{config:?} {}", config.address()).contains("hunter2"));
+        }
+        for url in [
+            "postgres://a:hunter2@h:port/d",
+            "postgres://a:hunter2@h/d?hunter2=x",
+            "postgres://a:hunter2@h/d?sslmode=perhaps",
+            "postgres://a:hunter2@h/d?sslmode=verify-full&sslrootcert=/nonexistent",
+            "postgres://a:hunter2@h/d?sslcert=/nonexistent",
+            "postgres://a:hunter2@h/d?table=",
+            "mysql://a:hunter2@h/d",
+        ] {
+            let error = PostgresConfig::from_url(url).expect_err(url);
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        }
+    }
+}

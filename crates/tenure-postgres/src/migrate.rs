@@ -1,0 +1,184 @@
+//! Setting up a schema, or bringing it up to date.
+//!
+//! Any number of instances may do so at once: they take turns by an advisory lock. What is there
+//! already is changed where it stands, and nobody is kept waiting for long: a statement that does
+//! not get its table within 200 ms is given up, everything is undone, and it is tried again (P5).
+
+use std::time::Duration;
+
+use tenure_core::{Error, ErrorKind};
+use tokio::time::{Instant, timeout};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Row};
+
+use crate::config::PostgresConfig;
+use crate::error;
+use crate::link;
+
+/// All migrations, in order. What was published is never edited: a change is a new file.
+const MIGRATIONS: [(i32, &str); 5] = [
+    (1, include_str!("../migrations/0001_init.sql")),
+    (2, include_str!("../migrations/0002_rules.sql")),
+    (3, include_str!("../migrations/0003_table_clients.sql")),
+    (4, include_str!("../migrations/0004_apply.sql")),
+    (5, include_str!("../migrations/0005_fence.sql")),
+];
+
+/// The oldest server that has all that is used here.
+const SERVER_MIN: i32 = 140_000;
+
+/// What tells the version of the server.
+pub(crate) const SERVER_SQL: &str = "SELECT current_setting('server_version_num')::integer";
+
+/// How long to go on trying, and how long to wait in between.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What a migration came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Migrated {
+    /// The version before; 0 if there was nothing.
+    pub from: i32,
+    /// The version now.
+    pub to: i32,
+}
+
+/// The latest version that this crate knows.
+pub(crate) fn latest() -> i32 {
+    MIGRATIONS.iter().map(|(version, _)| *version).max().unwrap_or(0)
+}
+
+/// All statements as one script, for those whose own role may not create tables.
+pub(crate) fn script(config: &PostgresConfig) -> String {
+    let names = &config.names;
+    let steps: String = MIGRATIONS.iter().map(|(version, _)| step(config, *version)).collect();
+    format!(
+        "BEGIN;\nSELECT pg_advisory_xact_lock({});\nSET LOCAL lock_timeout = '200ms';\n\n{}\n\
+         {steps}COMMIT;\n",
+        names.migration_key(),
+        names.render(include_str!("sql/migrations_table.sql")),
+    )
+}
+
+/// Brings the schema up to date.
+pub(crate) async fn migrate(config: &PostgresConfig) -> Result<Migrated, Error> {
+    let started = Instant::now();
+    loop {
+        match attempt(config).await {
+            Err(Trouble::Passing(_)) if started.elapsed() < PATIENCE => {
+                let _ = timeout(PAUSE, std::future::pending::<()>()).await;
+            }
+            Err(Trouble::Passing(error) | Trouble::Final(error)) => return Err(error),
+            Ok(migrated) => return Ok(migrated),
+        }
+    }
+}
+
+/// Refuses a server that is too old, in a sentence.
+pub(crate) fn check_server(version: i32) -> Result<(), Error> {
+    if version >= SERVER_MIN {
+        return Ok(());
+    }
+    Err(error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "the server is PostgreSQL {}, and {} is the oldest that will do; upgrade it",
+            version / 10_000,
+            SERVER_MIN / 10_000
+        ),
+    ))
+}
+
+/// Why an attempt failed.
+enum Trouble {
+    /// Others were at it; it may do in a moment.
+    Passing(Error),
+    Final(Error),
+}
+
+/// One attempt, on a connection of its own: whatever happened to an earlier one is gone.
+async fn attempt(config: &PostgresConfig) -> Result<Migrated, Trouble> {
+    let (client, task) = link::connect(config).await.map_err(|error| {
+        let full = error.message().contains("no connection left");
+        if full { Trouble::Passing(error) } else { Trouble::Final(error) }
+    })?;
+    let done = match timeout(PATIENCE, carry_out(config, &client)).await {
+        Ok(done) => done,
+        Err(_) => Err(Trouble::Final(error::timed_out(config, "a migration of", PATIENCE))),
+    };
+    if done.is_err() {
+        task.abort();
+    }
+    done
+}
+
+async fn carry_out(config: &PostgresConfig, client: &Client) -> Result<Migrated, Trouble> {
+    let failed = |error: tokio_postgres::Error| {
+        let again = [
+            SqlState::LOCK_NOT_AVAILABLE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+            SqlState::T_R_SERIALIZATION_FAILURE,
+        ];
+        let passing = error.code().is_some_and(|code| again.contains(code));
+        let error = error::from_postgres(config, error);
+        if passing { Trouble::Passing(error) } else { Trouble::Final(error) }
+    };
+    let number = |rows: Vec<Row>| rows.first().map_or(0, |row| row.get::<_, i32>(0));
+    let server = number(client.query_typed(SERVER_SQL, &[]).await.map_err(failed)?);
+    check_server(server).map_err(Trouble::Final)?;
+    let names = &config.names;
+    let version = names.render(include_str!("sql/version.sql"));
+    let to = latest();
+    // Where all is done already, nobody has to take a turn.
+    if let Ok(rows) = client.query_typed(&version, &[]).await {
+        let from = number(rows);
+        if from >= to {
+            return Ok(Migrated { from, to: from });
+        }
+    }
+    let run = async |sql: String| client.batch_execute(&sql).await.map_err(failed);
+    let key = names.migration_key();
+    run(format!("BEGIN; SELECT pg_advisory_xact_lock({key})")).await?;
+    run("SET LOCAL lock_timeout = '200ms'".to_owned()).await?;
+    run(names.render(include_str!("sql/migrations_table.sql"))).await?;
+    let from = number(client.query_typed(&version, &[]).await.map_err(failed)?);
+    for (version, _) in MIGRATIONS.iter().filter(|(version, _)| *version > from) {
+        run(step(config, *version)).await?;
+    }
+    run("COMMIT".to_owned()).await?;
+    Ok(Migrated { from, to: to.max(from) })
+}
+
+/// One migration, with the note that it was done.
+fn step(config: &PostgresConfig, version: i32) -> String {
+    let sql = MIGRATIONS.iter().find(|(number, _)| *number == version).map_or("", |(_, sql)| sql);
+    let note = format!(
+        "\nINSERT INTO @schema@.tenure_migrations (version, table_name)\n\
+         VALUES ({version}, @table_literal@) ON CONFLICT (version) DO NOTHING;\n\n"
+    );
+    config.names.render(&format!("{sql}{note}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_holds_every_migration_and_no_word_to_be_put_in() {
+        let config = PostgresConfig::from_url("postgres://h/d?schema=s&table=t").unwrap();
+        let script = script(&config);
+        for (version, _) in MIGRATIONS {
+            assert!(script.contains(&format!("VALUES ({version}, '\"s\".\"t\"')")), "{version}");
+        }
+        assert!(script.starts_with("BEGIN;") && script.ends_with("COMMIT;\n"));
+        assert!(!script.contains('@'), "a word was not put in");
+    }
+
+    #[test]
+    fn a_server_that_is_too_old_is_named() {
+        assert!(check_server(150_018).is_ok());
+        let error = check_server(130_011).unwrap_err();
+        assert!(error.message().contains("PostgreSQL 13") && error.message().contains("14"));
+    }
+}

@@ -1,0 +1,1 @@
+SELECT @schema@.tenure_end_fence($1, $2)

@@ -1,0 +1,307 @@
+//! The handle that users hold.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::{
+    BoxFuture, Channels, Error, ErrorKind, Expiry, Hints, Ledger, Name, Op, Reply, Store, StoreInfo,
+};
+use tokio::time::timeout;
+use tokio_postgres::types::Type;
+
+use crate::config::PostgresConfig;
+use crate::error;
+use crate::hints::Hub;
+use crate::lease::{self, Columns};
+use crate::link::Link;
+use crate::migrate::{self, Migrated};
+
+/// How many ops one call carries.
+const BATCH_LIMIT: usize = 10_000;
+
+/// How many elections of one batch are hinted at by name; more become a single "any".
+const ANNOUNCE_MAX: usize = 64;
+
+/// How long to leave a row alone that others are at, before it is asked for once more.
+const BUSY_PAUSE: Duration = Duration::from_millis(3);
+
+/// Leases in a table of PostgreSQL.
+///
+/// A clone is another handle onto the same connection. It has one connection for all ops, made by
+/// the first of them, and one more once somebody wants hints.
+///
+/// # Guarantees
+/// The whole contract of [`Store`]; the crate's documentation has the table.
+///
+/// # Examples
+/// ```no_run
+/// use tenure_core::{Name, StoreExt};
+/// use tenure_postgres::PostgresConfig;
+///
+/// # async fn example() -> Result<(), tenure_core::Error> {
+/// let store = PostgresConfig::from_url("postgres://app:secret@db/shop")?.open();
+/// store.migrate().await?;
+/// let sight = store.read(&Name::new("invoices")?).await?;
+/// assert!(sight.lease.is_none(), "nobody leads yet");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct PostgresStore(Arc<Shared>);
+
+struct Shared {
+    config: Arc<PostgresConfig>,
+    link: Link,
+    hub: Arc<Hub>,
+    apply_sql: String,
+}
+
+impl PostgresStore {
+    pub(crate) fn open_with(config: PostgresConfig) -> PostgresStore {
+        let config = Arc::new(config);
+        PostgresStore(Arc::new(Shared {
+            link: Link::new(config.clone()),
+            hub: Arc::new(Hub::new(config.clone())),
+            apply_sql: config.names.render(include_str!("sql/apply.sql")),
+            config,
+        }))
+    }
+
+    /// Where the store is, without secrets.
+    pub fn address(&self) -> String {
+        self.0.config.address()
+    }
+
+    /// Creates the table and the functions, or brings them up to date. Any number of instances
+    /// may do so at once; leaders go on leading.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it is done as a whole or not at all.
+    ///
+    /// # Errors
+    /// - `Denied`: the role may not create tables; see [`migration_sql`](Self::migration_sql).
+    /// - `Config`: a table of that name has another shape, or there is no such database.
+    /// - `Unsupported`: the server is too old.
+    /// - `Unavailable`: the server is away, or others kept the table for a minute.
+    pub async fn migrate(&self) -> Result<Migrated, Error> {
+        migrate::migrate(&self.0.config).await.map_err(|error| error.during("migrate"))
+    }
+
+    /// What [`migrate`](Self::migrate) does, as a script for `psql`.
+    pub fn migration_sql(&self) -> String {
+        migrate::script(&self.0.config)
+    }
+
+    /// Checks that the server can be reached and is set up.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is changed.
+    ///
+    /// # Errors
+    /// Whatever keeps the store from working, in a sentence that says what to do.
+    pub async fn check(&self) -> Result<(), Error> {
+        let checked = async {
+            let number = |rows: Vec<tokio_postgres::Row>| {
+                rows.first().and_then(|row| row.try_get::<_, i32>(0).ok()).unwrap_or(0)
+            };
+            let server = self.0.link.query(migrate::SERVER_SQL, &[]).await?;
+            migrate::check_server(number(server))?;
+            let sql = self.0.config.names.render(include_str!("sql/version.sql"));
+            let version = number(self.0.link.query(&sql, &[]).await?);
+            let latest = migrate::latest();
+            if version >= latest {
+                return Ok(());
+            }
+            Err(error::new(
+                ErrorKind::Config,
+                format!(
+                    "the schema at {} is of version {version}, not {latest}; run `tenure migrate`",
+                    self.address()
+                ),
+            ))
+        };
+        checked.await.map_err(|error: Error| error.during("check"))
+    }
+
+    /// The names of all elections that somebody ever led here, in order.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is changed.
+    ///
+    /// # Errors
+    /// Whatever kept the table from being read.
+    pub async fn elections(&self) -> Result<Vec<Name>, Error> {
+        let sql = self.0.config.names.render(include_str!("sql/elections.sql"));
+        let rows = self.0.link.query(&sql, &[]).await.map_err(|error| error.during("list"))?;
+        // Names that tenure would refuse belong to others.
+        let name = |row: &tokio_postgres::Row| row.try_get::<_, String>(0).ok();
+        Ok(rows.iter().filter_map(name).filter_map(|name| Name::new(name).ok()).collect())
+    }
+
+    /// Carries out ops that fit; one reply for each. What others were at is asked once more: most
+    /// of them are done in a moment, and nothing was done of it here.
+    async fn rounds(&self, ops: &[&Op]) -> Result<Vec<Reply>, Error> {
+        let (mut replies, busy) = self.round(ops).await?;
+        if !busy.is_empty() {
+            let _ = timeout(BUSY_PAUSE, std::future::pending::<()>()).await;
+            let again: Vec<&Op> = busy.iter().map(|place| ops[*place]).collect();
+            let second = match self.round(&again).await {
+                Ok((second, _)) => second,
+                Err(error) => unknown(again.into_iter(), &error),
+            };
+            for (place, reply) in busy.into_iter().zip(second) {
+                replies[place] = reply;
+            }
+        }
+        Ok(replies)
+    }
+
+    /// One statement for all ops: the replies, and which of them others were at.
+    async fn round(&self, ops: &[&Op]) -> Result<(Vec<Reply>, Vec<usize>), Error> {
+        let grace = self.0.config.fence_grace;
+        let columns = Columns::new(ops.iter().copied());
+        let rows = self.0.link.query(&self.0.apply_sql, &columns.values()).await?;
+        let mut replies: Vec<Option<Reply>> = ops.iter().map(|_| None).collect();
+        let (mut announce, mut busy) = (Vec::new(), Vec::new());
+        for row in &rows {
+            let answer = lease::answer(row, ops, grace)?;
+            let op = ops[answer.place];
+            if let (Op::Release { .. } | Op::Ask { .. }, Reply::Granted(_)) = (op, &answer.reply) {
+                announce.push(op.election().as_str());
+            }
+            if answer.busy {
+                busy.push(answer.place);
+            }
+            if answer.fenced.is_some_and(|since| since >= grace) {
+                self.end_fence(op.election()).await;
+            }
+            replies[answer.place] = Some(answer.reply);
+        }
+        if !announce.is_empty() {
+            self.announce(announce).await;
+        }
+        let missing = || error::new(ErrorKind::Corrupt, "tenure_apply left out an op");
+        let reply = |reply: Option<Reply>| reply.unwrap_or_else(|| Reply::Unknown(missing()));
+        Ok((replies.into_iter().map(reply).collect(), busy))
+    }
+
+    /// Hints to others, once the change is durable. A hint that is lost costs time only (I5).
+    async fn announce(&self, elections: Vec<&str>) {
+        let payloads = if elections.len() > ANNOUNCE_MAX { vec![""] } else { elections };
+        let channel = self.0.config.names.channel();
+        let sql = include_str!("sql/announce.sql");
+        let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+            [(&channel, Type::TEXT), (&payloads, Type::TEXT_ARRAY)];
+        if let Err(error) = self.0.link.query(sql, &values).await {
+            tracing::warn!(%error, "no hint could be sent to others");
+        }
+    }
+
+    /// Ends whoever has fenced a lease for too long after its end (P3).
+    async fn end_fence(&self, election: &Name) {
+        let sql = self.0.config.names.render(include_str!("sql/end_fence.sql"));
+        let grace = i64::try_from(self.0.config.fence_grace.as_micros()).unwrap_or(i64::MAX);
+        let name = election.as_str();
+        let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+            [(&name, Type::TEXT), (&grace, Type::INT8)];
+        match self.0.link.query(&sql, &values).await {
+            Ok(rows) => {
+                let pids = rows.first().and_then(|row| row.try_get::<_, Vec<i32>>(0).ok());
+                tracing::warn!(%election, ?pids, "ended fenced transactions of a lease long over");
+            }
+            Err(error) => {
+                tracing::warn!(%election, %error, "a fenced transaction could not be ended");
+            }
+        }
+    }
+}
+
+impl Store for PostgresStore {
+    fn apply<'a>(&'a self, ops: &'a [Op]) -> BoxFuture<'a, Vec<Reply>> {
+        Box::pin(async move {
+            if ops.is_empty() {
+                return Vec::new();
+            }
+            if ops.len() > BATCH_LIMIT {
+                let message = format!(
+                    "a batch of {} ops is too large, at most {BATCH_LIMIT} are taken; split it",
+                    ops.len()
+                );
+                return unknown(ops.iter(), &error::new(ErrorKind::Config, message));
+            }
+            let unfit: Vec<Option<Error>> = ops.iter().map(lease::unfit).collect();
+            let fit: Vec<&Op> = ops
+                .iter()
+                .zip(&unfit)
+                .filter(|(_, unfit)| unfit.is_none())
+                .map(|(op, _)| op)
+                .collect();
+            self.0.hub.remember(&fit);
+            let done = if fit.is_empty() { Ok(Vec::new()) } else { self.rounds(&fit).await };
+            let mut done =
+                done.unwrap_or_else(|error| unknown(fit.iter().copied(), &error)).into_iter();
+            let lost = || error::new(ErrorKind::Corrupt, "a reply was lost; report this as a bug");
+            let reply = |(op, unfit): (&Op, Option<Error>)| match unfit {
+                Some(error) => Reply::Unknown(error.during(op.verb())),
+                None => done.next().unwrap_or_else(|| Reply::Unknown(lost())),
+            };
+            ops.iter().zip(unfit).map(reply).collect()
+        })
+    }
+
+    fn hints(&self) -> Box<dyn Hints> {
+        self.0.hub.listen()
+    }
+
+    fn info(&self) -> StoreInfo {
+        let mut info = StoreInfo::new("postgres", self.address());
+        info.expiry = Expiry::StoreClock;
+        info.durable_terms = true;
+        info.survives_restart = true;
+        info.hints = true;
+        info.batch_limit = BATCH_LIMIT;
+        info.min_ttl = Duration::from_millis(100);
+        info.fencing = Some("SELECT tenure_fence(name, term), first in your transaction");
+        info.residual = RESIDUAL.to_vec();
+        info
+    }
+
+    fn channels(&self) -> Option<&dyn Channels> {
+        None
+    }
+
+    fn ledger(&self) -> Option<&dyn Ledger> {
+        None
+    }
+}
+
+/// What is not promised.
+const RESIDUAL: [&str; 6] = [
+    "leases run out by the wall clock of the server: a forward step of more than the margin ends \
+     them early, and two may trust themselves until the first is refused; only a fence stops that",
+    "after a failover terms and leases are only kept if the standby is synchronous",
+    "a leader that died is not seen: its lease has to run out",
+    "a fenced statement that is still running keeps successors out, until fence_grace after the \
+     lease at most; a prepared transaction until somebody ends it",
+    "behind a pooler in transaction mode there are no hints, and followers wait for the lease to \
+     run out",
+    "clients that write to the table by other means keep their own faults; the table refuses what \
+     would give it two leaders",
+];
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.hub.close();
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("address", &self.address()).finish_non_exhaustive()
+    }
+}
+
+fn unknown<'a>(ops: impl Iterator<Item = &'a Op>, error: &Error) -> Vec<Reply> {
+    ops.map(|op| Reply::Unknown(error.clone().during(op.verb()))).collect()
+}

@@ -1,0 +1,282 @@
+//! The fence on a real server: work of an old term commits before the new one, or not at all.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
+
+mod common;
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use tenure_core::{Reply, Term};
+use tenure_postgres::fence::{self, FenceError};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout};
+
+use common::{Place, Player, Session, granted, name, real_wait, term, unknown, until};
+
+const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
+const SHORT: Duration = Duration::from_millis(300);
+
+fn fence(election: &str, term: Term) -> String {
+    format!("SELECT tenure_fence('{election}', {term})")
+}
+
+/// A leader freezes somewhere in its transaction and is outlived by a successor.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_no_write_of_an_old_term_follows_one_of_the_new() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    place.session().await.run("CREATE TABLE work (round integer, term integer)").await;
+    let mut rounds = Vec::new();
+    for round in 0..60 {
+        let (server, schema) = (place.server.clone(), place.schema.clone());
+        let place = Place { server, schema };
+        rounds.push(Handle::current().spawn(async move { frozen_round(&place, round).await }));
+        if rounds.len() == 6 {
+            for round in rounds.drain(..) {
+                round.await.unwrap();
+            }
+        }
+    }
+}
+
+async fn frozen_round(place: &Place, round: u64) {
+    let mut rng = Rng::with_seed(round);
+    let (store, election) = (place.store(), format!("frozen {round}"));
+    // The lease runs out, or is given up too early, while the work of its term goes on.
+    let gives_up = rng.bool();
+    let ttl = if gives_up { common::TTL } else { SHORT };
+    let old = Player::new(&store, "old", 1).with_ttl(ttl);
+    let new = Player::new(&store, "new", 2);
+    let term = old.takes(&election, 1).await;
+
+    let frozen = place.session().await;
+    let level = LEVELS[(round % 3) as usize];
+    // The instant of the freeze: before the fence, after it, or after a write. The snapshot of a
+    // stricter level is older than all of it. Silent, the server may end it; in a statement not.
+    let (freezes_at, millis, silent) = (rng.usize(..3), rng.u64(100..900), rng.u8(..3) == 0);
+    let write = format!("INSERT INTO work VALUES ({round}, {term})");
+    let works = async {
+        frozen.try_run(&format!("BEGIN ISOLATION LEVEL {level}")).await?;
+        frozen.try_run("SELECT count(*) FROM work").await?;
+        for (step, sql) in [fence(&election, term), write.clone(), write.clone()].iter().enumerate()
+        {
+            if step == freezes_at {
+                if gives_up {
+                    granted(old.release(&election, term, 1).await);
+                }
+                if silent {
+                    real_wait(Duration::from_millis(millis)).await;
+                } else {
+                    frozen.try_run(&format!("SELECT pg_sleep({millis} / 1000.0)")).await?;
+                }
+            }
+            frozen.try_run(sql).await?;
+        }
+        frozen.try_run("COMMIT").await
+    };
+    let succeeds = async {
+        let next = next_term(&new, &election).await;
+        let session = place.session().await;
+        session.run("BEGIN").await;
+        session.run(&fence(&election, next)).await;
+        session.run(&format!("INSERT INTO work VALUES ({round}, {next})")).await;
+        session.run("COMMIT").await;
+        (next, written(place, round, term).await)
+    };
+    let (worked, (next, seen)) = tokio::join!(works, succeeds);
+    let after = written(place, round, term).await;
+    assert!(next > term);
+    assert_eq!(after, seen, "{level}, frozen at {freezes_at} for {millis} ms: {worked:?}");
+    assert_eq!(worked.is_ok(), after == 2, "all or nothing: {worked:?}");
+}
+
+/// Asks until it is granted, as the machine does.
+async fn next_term(player: &Player, election: &str) -> Term {
+    let mut seq = 0;
+    loop {
+        seq += 1;
+        if let Reply::Granted(grant) = player.acquire(election, seq).await {
+            return grant.term;
+        }
+        real_wait(Duration::from_millis(20)).await;
+    }
+}
+
+async fn written(place: &Place, round: u64, term: Term) -> i64 {
+    let sql = format!("SELECT count(*) FROM work WHERE round = {round} AND term = {term}");
+    place.session().await.number(&sql).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_takeover_is_refused_under_a_fence_and_never_waits() {
+    let Some(server) = common::server() else { return };
+    for level in LEVELS {
+        let place = Place::new(&server).await;
+        let store = place.config().with_fence_grace(Duration::from_secs(2)).open();
+        let old = Player::new(&store, "old", 1).with_ttl(SHORT);
+        let new = Player::new(&store, "new", 2);
+        let term = old.takes("e", 1).await;
+        let session = place.session().await;
+        let pid = session.pid().await;
+        session.run(&format!("BEGIN ISOLATION LEVEL {level}")).await;
+        session.run(&fence("e", term)).await;
+        // It is not idle, so no timeout of the server's ends it.
+        let stuck =
+            Handle::current().spawn(async move { session.try_run("SELECT pg_sleep(60)").await });
+        real_wait(SHORT + Duration::from_millis(100)).await;
+        let asked = Instant::now();
+        let says = unknown(new.acquire("e", 1).await);
+        assert!(asked.elapsed() < Duration::from_secs(1), "it waited for {:?}", asked.elapsed());
+        assert!(says.contains(&format!("backend {pid}")) && says.contains("fenced"), "{says}");
+        let foreign = place.session().await;
+        assert!(!foreign.truth("SELECT try_become_leader('e', 'foreign')").await);
+        // After the grace its backend is ended, and the successor leads (P3).
+        let next = timeout(common::PATIENCE, next_term(&new, "e")).await.unwrap();
+        assert!(next > term);
+        let ended = stuck.await.unwrap().unwrap_err();
+        assert!(ended.contains("57P01") || ended.contains("closed"), "{ended}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_long_fenced_transaction_holds_up_no_renewal() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let store = place.store();
+    let leader = Player::new(&store, "leader", 1);
+    let term = leader.takes("e", 1).await;
+    let session = place.session().await;
+    session.run("BEGIN").await;
+    session.run(&fence("e", term)).await;
+    for _ in 0..50 {
+        granted(leader.renew("e", term).await);
+    }
+    // Asking again heals, and a second fence of the same term passes.
+    assert_eq!(leader.takes("e", 2).await, term);
+    let second = place.session().await;
+    second.run("BEGIN").await;
+    second.run(&fence("e", term)).await;
+    second.run("COMMIT").await;
+    // The lease can be given up, but not taken before the work is over.
+    granted(leader.release("e", term, 2).await);
+    let next = Player::new(&store, "next", 2);
+    assert!(unknown(next.acquire("e", 1).await).contains("fenced"));
+    session.run("COMMIT").await;
+    assert!(next.takes("e", 2).await > term);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_session_that_falls_silent_is_ended_with_its_lease() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let store = place.store();
+    let old = Player::new(&store, "old", 1).with_ttl(SHORT);
+    let term = old.takes("e", 1).await;
+    let session = place.session().await;
+    session.run("BEGIN").await;
+    session.run(&fence("e", term)).await;
+    let new = Player::new(&store, "new", 2);
+    // Long before a successor would end it: the server did.
+    assert!(timeout(Duration::from_secs(5), next_term(&new, "e")).await.unwrap() > term);
+    assert!(session.try_run("COMMIT").await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_shorter_idle_timeout_of_the_users_is_kept() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let term = Player::new(&place.store(), "a", 1).takes("e", 1).await;
+    let session = place.session().await;
+    let idle = "SELECT setting::bigint FROM pg_settings \
+                WHERE name = 'idle_in_transaction_session_timeout'";
+    for (before, least, most) in [(7_000, 7_000, 7_000), (90_000, 1, 30_000), (0, 1, 30_000)] {
+        session.run(&format!("SET idle_in_transaction_session_timeout = {before}")).await;
+        session.run("BEGIN").await;
+        session.run(&fence("e", term)).await;
+        let within = session.number(idle).await;
+        assert!((least..=most).contains(&within), "{before} became {within}");
+        session.run("COMMIT").await;
+        assert_eq!(session.number(idle).await, before, "it is back after the transaction");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_the_fence_refuses_what_is_over() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let store = place.store();
+    let a = Player::new(&store, "a", 1);
+    let session = place.session().await;
+    let says = |sql: String| {
+        let session = &session;
+        async move { session.try_run(&sql).await.unwrap_err() }
+    };
+    assert!(says(fence("e", term(1))).await.contains("TN001: nobody ever led e"));
+    let first = a.takes("e", 1).await;
+    session.run(&fence("e", first)).await;
+    granted(a.release("e", first, 1).await);
+    assert!(
+        says(fence("e", first)).await.contains("TN001: term 1 of e is over: the lease was given")
+    );
+    let second = a.clone().with_ttl(Duration::from_millis(100)).takes("e", 2).await;
+    assert!(says(fence("e", first)).await.contains("TN001: term 1 of e is stale, the latest is 2"));
+    real_wait(Duration::from_millis(150)).await;
+    assert!(says(fence("e", second)).await.contains("ran out"));
+    assert!(says("SELECT tenure_fence('e', NULL)".to_owned()).await.contains("TN001"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_the_guard_catches_a_fence_that_does_not_hold() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let term = Player::new(&place.store(), "a", 1).takes("it's", 1).await;
+    let session = place.session().await;
+    session
+        .run(
+            "CREATE TABLE invoice (id integer); \
+             CREATE TRIGGER fenced BEFORE INSERT OR UPDATE OR DELETE ON invoice \
+             FOR EACH ROW EXECUTE FUNCTION tenure_guard('it''s')",
+        )
+        .await;
+    let (fence, write) = (fence("it''s", term), "INSERT INTO invoice VALUES (1)");
+    let refused = |said: Result<(), String>| assert!(said.unwrap_err().starts_with("TN001"));
+    // Forgotten; in autocommit; before a savepoint that was rolled back to (P4).
+    refused(session.try_run(write).await);
+    session.run(&fence).await;
+    refused(session.try_run(write).await);
+    session.run("BEGIN; SAVEPOINT s").await;
+    session.run(&fence).await;
+    session.run("ROLLBACK TO SAVEPOINT s").await;
+    refused(session.try_run(write).await);
+    session.run("ROLLBACK").await;
+    session.run(&format!("BEGIN; {fence}; {write}; UPDATE invoice SET id = 2; COMMIT")).await;
+    session.run(&format!("BEGIN; {fence}; DELETE FROM invoice; COMMIT")).await;
+    assert_eq!(session.number("SELECT count(*) FROM invoice").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_the_helper_fences_a_transaction_of_the_users() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let a = Player::new(&place.store(), "a", 1);
+    let first = a.takes("e", 1).await;
+    let Session { mut client } = place.session().await;
+    let tx = client.transaction().await.unwrap();
+    fence::check(&tx, &place.schema, &name("e"), first).await.unwrap();
+    tx.commit().await.unwrap();
+    granted(a.release("e", first, 1).await);
+    a.takes("e", 2).await;
+    let tx = client.transaction().await.unwrap();
+    let error = fence::check(&tx, &place.schema, &name("e"), first).await.unwrap_err();
+    assert!(matches!(error, FenceError::Stale(_)), "{error}");
+    drop(tx);
+    until("the connection is of use again", || async { !client.is_closed() }).await;
+}

@@ -1,0 +1,215 @@
+//! Setting up a schema: at once from many instances, in place, beside leaders at work.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
+
+mod common;
+
+use std::time::Duration;
+
+use tenure_core::Reply;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use common::{Place, Player, granted, real_wait, refused};
+
+/// The older design: table and functions.
+const OLD: &str = include_str!("common/old.sql");
+
+/// A schema with the older design in it.
+async fn old_place(server: &str) -> Place {
+    let place = Place::empty(server);
+    let session = common::Session::open(server).await;
+    let schema = &place.schema;
+    session.run(&format!("CREATE SCHEMA {schema}; SET search_path = {schema}; {OLD}")).await;
+    place
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_fifty_migrations_at_once_all_succeed() {
+    let Some(server) = common::server() else { return };
+    for place in [Place::empty(&server), old_place(&server).await] {
+        let mut running = Vec::new();
+        for _ in 0..50 {
+            let store = place.store();
+            running.push(Handle::current().spawn(async move { store.migrate().await }));
+        }
+        let mut from_nothing = 0;
+        for migrated in running {
+            let migrated = migrated.await.unwrap().unwrap();
+            from_nothing += u32::from(migrated.from == 0);
+        }
+        assert_eq!(from_nothing, 1, "one did the work");
+        place.store().check().await.unwrap();
+        Player::new(&place.store(), "a", 1).takes("e", 1).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_an_old_table_is_upgraded_where_it_stands() {
+    let Some(server) = common::server() else { return };
+    let place = old_place(&server).await;
+    let session = place.session().await;
+    session
+        .run(
+            "INSERT INTO leader_election VALUES ('held', 'web-1', 41, now(), '{\"a\": 1}'), \
+             ('gone', 'web-2', 7, now() - interval '91 seconds', '{}')",
+        )
+        .await;
+    place.store().migrate().await.unwrap();
+    // Its leader goes on, and nobody takes it away; it gave no ttl, so 90 s count.
+    assert!(session.truth("SELECT leader_heartbeat('held', 'web-1')").await);
+    let store = place.store();
+    let new = Player::new(&store, "new", 1);
+    let lease = refused(new.acquire("held", 1).await).lease.unwrap();
+    assert_eq!((lease.holder.as_str(), lease.term), ("web-1", Some(common::term(41))));
+    assert!(lease.remaining > Duration::from_secs(80) && lease.ttl.is_none(), "{lease:?}");
+    assert_eq!(lease.metadata.unwrap().as_str(), "{\"a\":1}");
+    assert!(!session.truth("SELECT try_become_leader('held', 'thief', 1)").await);
+    // What ran out goes on with the next term.
+    let grant = granted(new.acquire("gone", 1).await);
+    assert_eq!((grant.term.get(), grant.expired), (8, Some(Duration::from_secs(90))));
+    let fill = "SELECT 'fillfactor=40' = ANY (reloptions) FROM pg_class \
+                WHERE oid = 'leader_election'::regclass";
+    assert!(session.truth(fill).await);
+    let again = place.store().migrate().await.unwrap();
+    assert_eq!(again.from, again.to);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_migration_behind_an_open_transaction_stalls_no_leader() {
+    let Some(server) = common::server() else { return };
+    let place = old_place(&server).await;
+    let leader = place.session().await;
+    assert!(leader.truth("SELECT try_become_leader('e', 'web-1')").await);
+    leader.run("SET lock_timeout = '1s'").await;
+    let slow = place.session().await;
+    slow.run("BEGIN; SELECT FROM leader_election FOR KEY SHARE").await;
+    let store = place.store();
+    let migrating = Handle::current().spawn(async move { store.migrate().await });
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(2) {
+        let sent = Instant::now();
+        leader.run("SELECT leader_heartbeat('e', 'web-1')").await;
+        assert!(sent.elapsed() < Duration::from_secs(1), "stalled for {:?}", sent.elapsed());
+        real_wait(Duration::from_millis(20)).await;
+    }
+    assert!(!migrating.is_finished(), "it could not be done yet");
+    slow.run("COMMIT").await;
+    migrating.await.unwrap().unwrap();
+}
+
+/// On managed servers nobody is a superuser.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_an_ordinary_owner_of_a_schema_can_migrate_and_lead() {
+    let Some(server) = common::server() else { return };
+    let place = Place::empty(&server);
+    let (role, schema) = (format!("owner_{}", std::process::id()), &place.schema);
+    let admin = common::Session::open(&server).await;
+    admin.run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'right'")).await;
+    admin.run(&format!("CREATE SCHEMA {schema} AUTHORIZATION {role}")).await;
+    let host = server.split('@').nth(1).unwrap();
+    let url = format!("postgres://{role}:right@{host}");
+    let store = common::config(&url, &format!("schema={schema}")).open();
+    store.migrate().await.unwrap();
+    let a = Player::new(&store, "a", 1);
+    let term = a.takes("e", 1).await;
+    let session = common::Session::open(&url).await;
+    session.run(&format!("BEGIN; SELECT {schema}.tenure_fence('e', {term}); COMMIT")).await;
+    granted(a.release("e", term, 1).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_the_printed_script_does_the_same() {
+    let Some(server) = common::server() else { return };
+    let place = Place::empty(&server);
+    let session = common::Session::open(&server).await;
+    let script = place.store().migration_sql();
+    session.run(&script).await;
+    session.run(&script).await;
+    place.store().check().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_tables_of_others_are_left_alone() {
+    let Some(server) = common::server() else { return };
+    for (columns, word) in [
+        ("service_name varchar(255) PRIMARY KEY", "leader_id must be"),
+        (
+            "service_name varchar(255) PRIMARY KEY, leader_id varchar(255), term bigint, \
+             last_heartbeat timestamptz, metadata jsonb",
+            "term must be integer",
+        ),
+        (
+            "service_name varchar(255), leader_id varchar(255), term integer, \
+             last_heartbeat timestamptz, metadata jsonb",
+            "primary key",
+        ),
+    ] {
+        let place = Place::empty(&server);
+        let (session, schema) = (common::Session::open(&server).await, &place.schema);
+        let table = format!("CREATE TABLE {schema}.leader_election ({columns})");
+        session.run(&format!("CREATE SCHEMA {schema}; {table}")).await;
+        let says = place.store().migrate().await.unwrap_err().to_string();
+        assert!(says.contains("another shape") && says.contains(word), "{says}");
+        let left = format!(
+            "SELECT count(*) FROM pg_class WHERE relnamespace = '{schema}'::regnamespace \
+             AND relkind = 'r'"
+        );
+        assert_eq!(session.number(&left).await, 1, "nothing else was made");
+    }
+    let place = Place::new(&server).await;
+    let second = common::config(&server, &format!("schema={}&table=second", place.schema)).open();
+    let says = second.migrate().await.unwrap_err().to_string();
+    assert!(says.contains("in use for the table") && says.contains("?schema="), "{says}");
+}
+
+/// Somebody runs the old migration again and gets the old functions back (P6).
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_the_table_keeps_the_rules_if_the_old_functions_come_back() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let session = place.session().await;
+    session.run(OLD).await;
+    let store = place.store();
+    let ours = Player::new(&store, "ours", 1).with_ttl(Duration::from_secs(3));
+    let term = ours.takes("e", 1).await;
+    real_wait(Duration::from_millis(1_200)).await;
+    let stolen = session.try_run("SELECT try_become_leader('e', 'thief', 1)").await.unwrap_err();
+    assert!(stolen.starts_with("TN003") && stolen.contains("is held by"), "{stolen}");
+    granted(ours.renew("e", term).await);
+    // A deleted row is a vacant one, and the term goes on.
+    let id = ours.id.as_str();
+    session.run(&format!("SELECT step_down('e', '{id}')")).await;
+    assert_eq!(place.row("e").await, (String::new(), 1));
+    assert!(matches!(ours.renew("e", term).await, Reply::Refused(_)));
+    assert_eq!(ours.takes("e", 2).await.get(), 2);
+    // The old functions as followers and leaders in a new election.
+    assert!(session.truth("SELECT try_become_leader('f', 'old-1')").await);
+    assert!(session.truth("SELECT leader_heartbeat('f', 'old-1')").await);
+    assert!(!session.truth("SELECT try_become_leader('f', 'old-2')").await);
+    let lease = refused(ours.acquire("f", 1).await).lease.unwrap();
+    assert!(lease.remaining > Duration::from_secs(85), "90 s for who gives no ttl: {lease:?}");
+    for (sql, code) in [
+        ("UPDATE leader_election SET term = term + 2 WHERE service_name = 'e'", "TN003"),
+        ("UPDATE leader_election SET term = term - 1 WHERE service_name = 'e'", "TN003"),
+        ("UPDATE leader_election SET service_name = 'g' WHERE service_name = 'e'", "TN003"),
+        ("TRUNCATE leader_election", "TN003"),
+    ] {
+        let says = session.try_run(sql).await.unwrap_err();
+        assert!(says.starts_with(code), "{sql}: {says}");
+    }
+    // A beat of a lease that ran out finds no row.
+    let short = Player::new(&store, "short", 3).with_ttl(Duration::from_millis(100));
+    short.takes("g", 1).await;
+    real_wait(Duration::from_millis(150)).await;
+    let late = format!("SELECT leader_heartbeat('g', '{}')", short.id);
+    assert!(!session.truth(&late).await);
+    assert_eq!(place.row("g").await.1, 1);
+    place.store().migrate().await.unwrap();
+}

@@ -1,0 +1,128 @@
+//! Locks of others on the rows: nothing waits, and nothing is lost.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
+
+mod common;
+
+use std::time::Duration;
+
+use tenure_core::{Op, Reply, Store, Term};
+use tokio::time::Instant;
+
+use common::{Place, Player, granted, name, unknown};
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_one_foreign_row_lock_does_not_hold_up_a_thousand_renewals() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let store = place.store();
+    let leader = Player::new(&store, "leader", 1);
+    let election = |index: usize| format!("e{index}");
+    let acquires: Vec<Op> = (0..1_000).map(|i| leader.acquire_op(&election(i), 1)).collect();
+    let terms: Vec<Term> =
+        store.apply(&acquires).await.into_iter().map(|reply| granted(reply).term).collect();
+    let renewals: Vec<Op> =
+        terms.iter().enumerate().map(|(i, term)| leader.renew_op(&election(i), *term)).collect();
+
+    let foreign = place.session().await;
+    foreign.run("BEGIN; SELECT FROM leader_election WHERE service_name = 'e7' FOR UPDATE").await;
+    let started = Instant::now();
+    let replies = store.apply(&renewals).await;
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(2), "it waited: {took:?}");
+    for (index, reply) in replies.into_iter().enumerate() {
+        match (index, reply) {
+            (7, Reply::Unknown(error)) => assert!(error.is_retryable(), "{error}"),
+            (7, other) => panic!("the outcome of a locked row is {other:?}"),
+            (_, reply) => drop(granted(reply)),
+        }
+    }
+    foreign.run("COMMIT").await;
+    granted(leader.renew("e7", terms[7]).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_name_that_another_transaction_is_inserting_holds_up_nobody() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let store = place.store();
+    let foreign = place.session().await;
+    foreign.run("BEGIN; SELECT try_become_leader('new 3', 'slow')").await;
+    let a = Player::new(&store, "a", 1);
+    let acquires: Vec<Op> = (0..10).map(|i| a.acquire_op(&format!("new {i}"), 1)).collect();
+    let started = Instant::now();
+    for (index, reply) in store.apply(&acquires).await.into_iter().enumerate() {
+        if index == 3 {
+            assert!(unknown(reply).contains("try again"));
+        } else {
+            granted(reply);
+        }
+    }
+    assert!(started.elapsed() < Duration::from_secs(2), "it waited: {:?}", started.elapsed());
+    foreign.run("ROLLBACK").await;
+    granted(a.acquire("new 3", 2).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_grants_and_renewals_reach_the_disk_whatever_the_setting() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let session = place.session().await;
+    for call in [
+        "tenure_apply('{acquire}', '{e}', '{a}', '{1}', '{null}', '{null}', '{9000000}', '{null}')",
+        "tenure_apply('{renew}', '{e}', '{a}', '{null}', '{1}', '{null}', '{9000000}', '{null}')",
+        "try_become_leader('f', 'a')",
+        "leader_heartbeat('f', 'a')",
+    ] {
+        for (before, after) in [("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")] {
+            session.run(&format!("BEGIN; SET LOCAL synchronous_commit = {before}")).await;
+            session.run(&format!("SELECT {call}")).await;
+            let within = "SELECT current_setting('synchronous_commit')";
+            let within: String = session.client.query_one(within, &[]).await.unwrap().get(0);
+            session.run("COMMIT").await;
+            assert_eq!(within, after, "{call}, {before}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_sql_and_odd_letters_are_data() {
+    let Some(server) = common::server() else { return };
+    let schema = format!("odd \"schema\" it's {}", std::process::id());
+    let url = schema.replace('"', "%22").replace(' ', "%20");
+    let store = common::config(&server, &format!("schema={url}&table=a%22b'c")).open();
+    store.migrate().await.unwrap();
+    let odd = "'; DROP TABLE leader_election; -- \u{1f4a3} \"x\" {a,NULL} \\";
+    let player = Player::new(&store, odd, 1);
+    let term = player.takes(odd, 1).await;
+    granted(player.renew(odd, term).await);
+    assert_eq!(store.elections().await.unwrap(), [name(odd)]);
+    granted(player.release(odd, term, 1).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_terms_beyond_the_column_are_refused_with_a_sentence() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let store = place.store();
+    let a = Player::new(&store, "a", 1);
+    let floored = |seq: u64, floor: u64| {
+        let Op::Acquire { election, candidate, above, ttl, metadata, .. } = a.acquire_op("e", seq)
+        else {
+            unreachable!("it is an acquire")
+        };
+        let floor = Term::new(floor);
+        Op::Acquire { election, candidate, seq, above, floor, ttl, metadata }
+    };
+    let [reply] = &store.apply(&[floored(1, 1 << 31)]).await[..] else { panic!("one reply") };
+    assert!(unknown(reply.clone()).contains("2147483647"));
+    let [reply] = &store.apply(&[floored(1, (1 << 31) - 1)]).await[..] else { panic!("one reply") };
+    let last = granted(reply.clone()).term;
+    assert_eq!(last.get(), 2_147_483_647);
+    granted(a.release("e", last, 1).await);
+    assert!(unknown(a.acquire("e", 2).await).contains("another name"));
+}

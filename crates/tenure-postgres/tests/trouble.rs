@@ -1,0 +1,210 @@
+//! Everything that can be wrong with a server: a sentence that says what to do, without secrets.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
+
+mod common;
+
+use std::time::Duration;
+
+use tenure_core::{ErrorKind, Hint, Hints, Store, StoreExt};
+use tenure_postgres::{PostgresConfig, PostgresStore};
+use tokio::time::Instant;
+
+use common::{Place, Player, Session, granted, name, unknown, until};
+
+/// The same server with another user, password and database.
+fn at(server: &str, user: &str, database: &str, options: &str) -> PostgresStore {
+    let host = server.split('@').nth(1).unwrap();
+    let (host, _) = host.split_once('/').unwrap();
+    let url = format!("postgres://{user}@{host}/{database}?{options}");
+    PostgresConfig::from_url(&url).unwrap().open()
+}
+
+fn database(server: &str) -> &str {
+    server.rsplit('/').next().unwrap().split('?').next().unwrap()
+}
+
+async fn says(store: &PostgresStore) -> (ErrorKind, String) {
+    let error = store.read(&name("e")).await.unwrap_err();
+    let text = format!("{error} {error:?}");
+    assert!(!text.contains("hunter2"), "{text}");
+    (error.kind(), error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_what_is_missing_is_said_in_a_sentence() {
+    let Some(server) = common::server() else { return };
+    let admin = Session::open(&server).await;
+    let role = format!("nobody_{}", std::process::id());
+    admin.run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'right'")).await;
+    let user = format!("{role}:right");
+    let here = database(&server);
+
+    // A server that trusts everybody on loopback would not ask for it.
+    let asks = "SELECT EXISTS (SELECT FROM pg_hba_file_rules WHERE auth_method LIKE 'scram%')";
+    if admin.truth(asks).await {
+        let (kind, text) = says(&at(&server, &format!("{role}:hunter2"), here, "")).await;
+        assert!(kind == ErrorKind::Denied && text.contains("mend the password"), "{text}");
+    }
+
+    let (kind, text) = says(&at(&server, &user, "no_such_database", "")).await;
+    assert!(kind == ErrorKind::Config && text.contains("\"no_such_database\""), "{text}");
+    let (kind, text) = says(&at(&server, "no_such_role:hunter2", here, "")).await;
+    assert!(kind == ErrorKind::Denied && text.contains("no_such_role"), "{text}");
+
+    let (kind, text) = says(&Place::empty(&server).store()).await;
+    assert!(kind == ErrorKind::Config && text.contains("run `tenure migrate`"), "{text}");
+    let unmigrated = Place::empty(&server).store().check().await.unwrap_err();
+    assert!(unmigrated.message().contains("run `tenure migrate`"), "{unmigrated}");
+
+    let place = Place::new(&server).await;
+    admin.run(&format!("GRANT USAGE ON SCHEMA {} TO {role}", place.schema)).await;
+    let poor = at(&server, &user, here, &format!("schema={}", place.schema));
+    let reply = Player::new(&poor, "a", 1).acquire("e", 1).await;
+    let text = unknown(reply);
+    assert!(text.contains("permission denied") && text.contains("roles.sql"), "{text}");
+    let text = at(&server, &user, here, "schema=not_mine").migrate().await.unwrap_err();
+    assert_eq!(text.kind(), ErrorKind::Denied, "{text}");
+
+    let nobody = PostgresConfig::from_url("postgres://a:hunter2@127.0.0.1:9/d").unwrap().open();
+    let (kind, text) = says(&nobody).await;
+    assert!(kind == ErrorKind::Unavailable && text.contains("is it running?"), "{text}");
+}
+
+/// What `roles.sql` grants is enough to take part, and not enough to change the table.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_the_app_role_takes_part_and_alters_nothing() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let admin = Session::open(&server).await;
+    let role = format!("app_{}", std::process::id());
+    let roles = include_str!("../roles.sql")
+        .replace(":\"app\"", &role)
+        .replace(":\"schema\"", &place.schema)
+        .replace(":\"table\"", "leader_election")
+        .replace(":\"released\"", "leader_election_released");
+    admin.run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'right'; {roles}")).await;
+    let (user, here) = (format!("{role}:right"), database(&server));
+    let store = at(&server, &user, here, &format!("schema={}", place.schema));
+    store.check().await.unwrap();
+    let player = Player::new(&store, "a", 1);
+    let term = player.takes("e", 1).await;
+    granted(player.renew("e", term).await);
+    granted(player.release("e", term, 1).await);
+    assert_eq!(store.elections().await.unwrap(), [name("e")]);
+    let host = server.split('@').nth(1).unwrap();
+    let app = Session::open(&format!("postgres://{user}@{host}")).await;
+    app.run(&format!("SET search_path = {}", place.schema)).await;
+    assert!(app.truth("SELECT try_become_leader('e', 'a')").await);
+    app.run("BEGIN; SELECT tenure_fence('e', 2); COMMIT").await;
+    for sql in [
+        "ALTER TABLE leader_election DISABLE TRIGGER ALL",
+        "DROP TABLE leader_election",
+        "DELETE FROM leader_election",
+        "TRUNCATE leader_election",
+        "CREATE TABLE mine (a integer)",
+        "DROP FUNCTION tenure_fence",
+    ] {
+        let says = app.try_run(sql).await.unwrap_err();
+        assert!(says.starts_with("42501"), "{sql}: {says}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_terminated_backend_is_one_unknown_outcome() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let store = place.store();
+    let a = Player::new(&store, "a", 1);
+    let term = a.takes("e", 1).await;
+    let admin = place.session().await;
+    let kill = "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity \
+                WHERE application_name = 'tenure' AND query LIKE '%tenure_apply%' \
+                AND query LIKE '%' || current_schema() || '%'";
+    for _ in 0..5 {
+        assert_eq!(admin.number(kill).await, 1);
+        // The first call may find it out, and the next one connects again.
+        until("it is renewed again", || async {
+            matches!(a.renew("e", term).await, tenure_core::Reply::Granted(_))
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_hints_come_back_after_their_connection_was_ended() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    // So that its sessions can be told from those of other tests.
+    let options = format!("schema={0}&application_name=hints-{0}", place.schema);
+    let listening = common::config(&server, &options).open();
+    let a = Player::new(&place.store(), "a", 1);
+    let mut hints = listening.hints();
+    listening.read(&name("e")).await.unwrap();
+    let admin = place.session().await;
+    let end = "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity \
+                   WHERE query LIKE 'LISTEN%' AND application_name = 'hints-' || current_schema()";
+    for seq in 1..=2 {
+        // The first hint of a connection says that anything may have happened.
+        assert_eq!(next(&mut *hints).await, Hint::Any);
+        let term = a.takes("e", seq).await;
+        granted(a.release("e", term, seq).await);
+        assert_eq!(next(&mut *hints).await, Hint::Election(name("e")));
+        assert_eq!(admin.number(end).await, 1);
+    }
+}
+
+async fn next(hints: &mut dyn Hints) -> Hint {
+    let hint = std::future::poll_fn(|cx| hints.poll_next(cx));
+    tokio::time::timeout(common::PATIENCE, hint).await.unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_read_only_server_is_a_condition_and_not_a_crash() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let options = format!("schema={}&options=-cdefault_transaction_read_only%3Don", place.schema);
+    let store = common::config(&server, &options).open();
+    let text = unknown(Player::new(&store, "a", 1).acquire("e", 1).await);
+    assert!(text.contains("read-only") && text.contains("target_session_attrs"), "{text}");
+    assert!(store.read(&name("e")).await.is_ok(), "reading is fine");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_another_isolation_level_is_refused_with_the_remedy() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let level = "options=-cdefault_transaction_isolation%3Dserializable";
+    let store = common::config(&server, &format!("schema={}&{level}", place.schema)).open();
+    let text = unknown(Player::new(&store, "a", 1).acquire("e", 1).await);
+    assert!(text.contains("serializable") && text.contains("ALTER ROLE"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_server_that_hangs_costs_one_deadline_and_nothing_queues() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let store = place.config().with_call_timeout(Duration::from_millis(300)).open();
+    let a = Player::new(&store, "a", 1);
+    let term = a.takes("e", 1).await;
+    // Nobody gets at the table: that is as if the server hung.
+    let block = place.session().await;
+    block.run("BEGIN; LOCK TABLE leader_election").await;
+    let started = Instant::now();
+    for _ in 0..3 {
+        let text = unknown(a.renew("e", term).await);
+        assert!(text.contains("took more than 300ms") || text.contains("lock timeout"), "{text}");
+    }
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    block.run("ROLLBACK").await;
+    until("it is renewed again", || async {
+        matches!(a.renew("e", term).await, tenure_core::Reply::Granted(_))
+    })
+    .await;
+}
