@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+use crate::drill::plan::Fault;
+
 /// Elect one of many instances, tell it, take the job away in time
 ///
 /// Many instances of a program run; exactly one of them must do the work. Put `tenure run NAME --`
@@ -102,6 +104,7 @@ pub(crate) enum CommandArgs {
     Status(StatusArgs),
     Watch(WatchArgs),
     Resign(ResignArgs),
+    Drill(DrillArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }
@@ -233,6 +236,48 @@ pub(crate) struct ResignArgs {
     pub(crate) timeout: Option<String>,
 }
 
+/// Try failover on the store itself, with real processes and real faults
+///
+/// Candidates of this very binary take part in an election of the drill's own. Whoever leads is
+/// killed, frozen or asked to resign, again and again, while it writes under a fence. A checker
+/// outside holds what happened against the promises: never two leaders at once, terms that only
+/// rise, no stale write. It tells how long nobody led after each kind of fault.
+///
+/// Other elections in the store are not touched, and the drill's own is removed when it is over,
+/// also after Ctrl-C. A store file that did not exist is left behind, empty. Exit code 1 if a
+/// promise was broken.
+#[derive(Debug, Args)]
+#[command(after_help = DRILL_EXAMPLES)]
+pub(crate) struct DrillArgs {
+    /// How many processes take part
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) candidates: usize,
+
+    /// How many faults
+    #[arg(long, value_name = "N", conflicts_with = "duration")]
+    pub(crate) rounds: Option<usize>,
+
+    /// How long to go on with faults, if not for a number of rounds
+    #[arg(long = "for", value_name = "DURATION", default_value = "60s")]
+    pub(crate) duration: String,
+
+    /// Which faults, separated by commas [default: all that the store can have]
+    #[arg(long, value_name = "FAULTS", value_delimiter = ',', hide_possible_values = true)]
+    pub(crate) faults: Vec<Fault>,
+
+    /// The same seed gives the same faults in the same order [default: a new one, which is told]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// Write history.jsonl, report.html and timeline.svg into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// How long a lease lasts without being renewed; a freeze costs about that much
+    #[arg(long, value_name = "DURATION", default_value = "3s")]
+    pub(crate) ttl: String,
+}
+
 /// Print a completion script for a shell
 #[derive(Debug, Args)]
 #[command(after_help = COMPLETIONS_EXAMPLES)]
@@ -288,6 +333,19 @@ const RESIGN_EXAMPLES: &str = "\
 Examples:
   tenure resign reports
   tenure resign reports --timeout 5s";
+
+const DRILL_EXAMPLES: &str = "\
+Faults:
+  kill, freeze, resign   what can happen to a process, on every store
+  cut, reset, delay      what can happen to its connection; not on SQLite, which has none
+  restart                the store is restarted; not on SQLite
+  clock                  the wall clock is stepped; only if asked for, needs libfaketime
+
+Examples:
+  tenure drill
+  tenure drill --for 5m --report drill/
+  tenure drill --rounds 40 --faults kill,freeze --seed 7
+  tenure drill --json | jq .faults";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:

@@ -2,7 +2,10 @@
 
 mod args;
 mod commands;
+mod drill;
 mod exit;
+#[cfg(test)]
+mod fuzz;
 mod options;
 mod output;
 mod redact;
@@ -21,6 +24,7 @@ use clap::{ArgMatches, ColorChoice, CommandFactory as _, FromArgMatches as _};
 use tenure_cli::process;
 
 use crate::args::{Cli, Color, CommandArgs};
+use crate::drill::DrillOptions;
 use crate::exit::{Exit, Failure};
 use crate::options::{Candidacy, ResignOptions, RunOptions, names};
 use crate::output::{Output, is_colored};
@@ -30,6 +34,9 @@ use crate::store::StoreChoice;
 fn main() -> ExitCode {
     // First of all, before a runtime or a parser: the guardian must be up in a moment.
     if let Some(code) = process::dispatch() {
+        return code;
+    }
+    if let Some(code) = drill::candidate::dispatch() {
         return code;
     }
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -164,6 +171,10 @@ fn perform(cli: Cli, out: &Output) -> Result<Exit, Failure> {
         CommandArgs::Resign(args) => {
             let (options, store) = (ResignOptions::try_from(args)?, choose()?);
             block_on(commands::resign::run(&options, &store, out))
+        }
+        CommandArgs::Drill(args) => {
+            let (options, store) = (DrillOptions::try_from(args)?, choose()?);
+            block_on(drill::run(&options, &store, out))
         }
         CommandArgs::Completions(args) => commands::completions::run(&args),
         CommandArgs::Man(args) => commands::man::run(&args),

@@ -36,6 +36,18 @@ impl Output {
         }
     }
 
+    /// A sentence for people in place of the one before, which was said to a terminal.
+    pub(crate) fn say_over(&self, sentence: &str) {
+        if !self.quiet {
+            self.sink.err(&format!("\x1b[1A\r\x1b[Ktenure: {}", printable(sentence)));
+        }
+    }
+
+    /// Whether messages are for people to read.
+    pub(crate) fn is_for_people(&self) -> bool {
+        !self.quiet && self.log_format == LogFormat::Text
+    }
+
     /// A sentence about something that wants to be looked at.
     pub(crate) fn warn(&self, sentence: &str) {
         if !self.quiet {

@@ -145,6 +145,14 @@ impl Opened {
         }
     }
 
+    /// The SQLite store, if it is one.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn sqlite(&self) -> Option<&SqliteStore> {
+        match &self.kind {
+            Kind::Sqlite(sqlite) => Some(sqlite),
+        }
+    }
+
     /// All elections that the store knows of.
     ///
     /// # Cancel safety

@@ -95,7 +95,8 @@ impl Timing {
         at_most("ttl", self.ttl, "the longest that makes sense", TTL_MAX)?;
         at_least("renew_every", self.renew_every, "the shortest that makes sense", RENEW_MIN)?;
         at_most("renew_every", self.renew_every, "a third of the ttl", self.ttl / 3)?;
-        at_most("margin + drain", self.margin + self.drain, "a third of the ttl", self.ttl / 3)?;
+        let both = self.margin.saturating_add(self.drain);
+        at_most("margin + drain", both, "a third of the ttl", self.ttl / 3)?;
         let bound = self.ttl / CLOCK_RATE_BOUND;
         at_least("margin", self.margin, "a hundredth of the ttl, for clocks that drift", bound)
     }

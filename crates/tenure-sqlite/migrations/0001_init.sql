@@ -5,7 +5,8 @@ CREATE TABLE host (
     time_ns INTEGER NOT NULL
 ) STRICT;
 
--- One row for each election that somebody ever led. A row is never deleted: it keeps the term.
+-- One row for each election that somebody ever led. A row keeps the term, so none is
+-- deleted but those of a drill, whose names are used once.
 -- `holder` is NULL once the lease is released, `seq` the highest acquire that was granted this
 -- term. Times are nanoseconds of CLOCK_BOOTTIME.
 -- The columns that a renewal changes come first; `metadata`, the only long one, comes last.

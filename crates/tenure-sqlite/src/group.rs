@@ -161,4 +161,17 @@ mod tests {
     fn numbers_that_name_no_group_are_never_empty() {
         assert!(!is_empty(1) && !is_empty(0) && !is_empty(-5));
     }
+
+    #[test]
+    fn lines_of_proc_are_read_or_not_whatever_stands_in_them() {
+        let time = std::time::Duration::from_millis(200);
+        bolero::check!().with_test_time(time).with_type::<(String, i32)>().for_each(
+            |(text, group)| {
+                let (_any, _other) = (Member::parse(text), hides(text));
+                let stat = format!("7 ({text}) Z 1 {group} {}1 0", "1 ".repeat(14));
+                let member = Member::parse(&stat).unwrap();
+                assert!(member.group == *group && member.has_exited, "{stat:?}");
+            },
+        );
+    }
 }

@@ -306,6 +306,20 @@ impl<'a> Round<'a> {
         }
     }
 
+    /// Removes all that is known of an election, unless somebody may still lead it.
+    pub(crate) fn forget(&mut self, election: &Name) -> rusqlite::Result<bool> {
+        if let Some(row) = self.row(election)?
+            && self.holder(&row).is_some()
+            && !self.is_proven_dead(&row)
+        {
+            return Ok(false);
+        }
+        self.execute(include_str!("sql/forget.sql"), [election.as_str()])?;
+        self.execute(include_str!("sql/forget_releases.sql"), [election.as_str()])?;
+        self.conn.execute(include_str!("sql/trim_witnesses.sql"), [self.me.id])?;
+        Ok(true)
+    }
+
     /// Whether an acquire is refused, with nothing to be written for it.
     fn is_refused(&mut self, wish: Wish<'_>, row: Option<&Row>) -> rusqlite::Result<bool> {
         Ok(matches!(self.step(wish, row), Step::Refuse) || self.is_overtaken(wish)?)

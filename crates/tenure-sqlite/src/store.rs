@@ -110,6 +110,24 @@ impl SqliteStore {
         listed.map_err(|error| error.during("list"))
     }
 
+    /// Removes an election that nobody will take part in again, with its terms: should somebody do
+    /// so all the same, they start from 1, and fences that remember it refuse every write.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: if the future is dropped it may be forgotten or not.
+    ///
+    /// # Errors
+    /// `Config` if it has a leader that is not proven dead; else whatever kept the file from being
+    /// written.
+    #[doc(hidden)]
+    pub async fn forget(&self, election: &Name) -> Result<(), Error> {
+        let forgotten = match self.0.jobs.forget(election.clone()) {
+            Ok(answer) => answer.await.unwrap_or_else(|| Err(thread_ended())),
+            Err(error) => Err(error),
+        };
+        forgotten.map_err(|error| error.during("forget"))
+    }
+
     /// Names a guardian and a process group that stand in for this process (G1).
     ///
     /// A follower takes over before the lease runs out only if it can prove this process dead.

@@ -283,4 +283,17 @@ mod tests {
             assert!(error.message().contains(word), "{error}");
         }
     }
+
+    #[test]
+    fn lines_of_proc_are_read_or_not_whatever_stands_in_them() {
+        let time = std::time::Duration::from_millis(200);
+        bolero::check!().with_test_time(time).with_type::<(String, i64)>().for_each(
+            |(text, ticks)| {
+                let _any = parse_start_ticks(text);
+                // The name may hold anything; what follows it decides.
+                let stat = format!("7 ({text}) S{} {ticks} 0", " 1".repeat(18));
+                assert_eq!(parse_start_ticks(&stat), Some(*ticks), "{stat:?}");
+            },
+        );
+    }
 }

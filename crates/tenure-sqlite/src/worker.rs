@@ -30,6 +30,7 @@ enum Job {
     Apply { ops: Vec<Op>, answer: Promise<Vec<Reply>> },
     Attest { guard: Guard, answer: Promise<Result<(), Error>> },
     List { answer: Promise<Result<Vec<Name>, Error>> },
+    Forget { election: Name, answer: Promise<Result<(), Error>> },
 }
 
 impl Jobs {
@@ -71,6 +72,12 @@ impl Jobs {
         self.send(Job::List { answer }).map(|()| promised)
     }
 
+    /// Asks for an election to be forgotten.
+    pub(crate) fn forget(&self, election: Name) -> Result<Answer<Result<(), Error>>, Error> {
+        let (answer, promised) = promise();
+        self.send(Job::Forget { election, answer }).map(|()| promised)
+    }
+
     fn send(&self, job: Job) -> Result<(), Error> {
         self.0.try_send(job).map_err(|failure| match failure {
             TrySendError::Full(_) => error::new(
@@ -104,6 +111,7 @@ impl Worker {
                 Job::Apply { ops, answer } => answer.keep(self.apply(&ops)),
                 Job::Attest { guard, answer } => answer.keep(self.attest(guard)),
                 Job::List { answer } => answer.keep(self.list()),
+                Job::Forget { election, answer } => answer.keep(self.forget(&election)),
             }
         }
     }
@@ -217,6 +225,18 @@ impl Worker {
             let rows = list.query_map((), |row| row.get::<_, String>(0)).map_err(broken)?;
             rows.map(|row| Name::new(row.map_err(broken)?)).collect()
         })
+    }
+
+    fn forget(&mut self, election: &Name) -> Result<(), Error> {
+        if let Some(db) = self.db.take_if(|db| db.is_moved()) {
+            db.abandon();
+        }
+        let (forgotten, _) = self.transact(|round| round.forget(election))?;
+        if forgotten {
+            return Ok(());
+        }
+        let message = format!("the election {election} has a leader; end that first");
+        Err(error::new(ErrorKind::Config, message))
     }
 
     fn with_db<T>(

@@ -85,8 +85,7 @@ impl Shared {
     }
 
     /// Tells everybody who listens. A reader that is too late gets a count instead of a gap.
-    pub(crate) fn emit(&self, event: &Event) {
-        let now = self.clock.now();
+    pub(crate) fn emit(&self, now: Time, event: &Event) {
         self.feeds().retain_mut(|feed| {
             if feed.missed > 0 {
                 let missed = Event::Missed { count: feed.missed };

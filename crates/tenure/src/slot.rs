@@ -319,6 +319,8 @@ impl Slot {
 
     fn lead(&mut self, term: Term, step_down_at: Time, until: Time) {
         debug_assert!(self.reign.is_none(), "the work of the last reign has ended");
+        // Before anybody can begin to work, so that no record shows work before its reign.
+        let began = self.shared.clock.now();
         let reign = Arc::new(Reign::new(term, until));
         self.shared.set_start_until(Some(step_down_at));
         self.shared.status.send_modify(|status| {
@@ -333,7 +335,7 @@ impl Slot {
             told: false,
         });
         self.notice(Notice::Elected(term));
-        self.tell(&Event::Elected { term });
+        self.tell_at(began, &Event::Elected { term });
     }
 
     fn extend(&mut self, step_down_at: Time, until: Time) {
@@ -440,7 +442,11 @@ impl Slot {
     }
 
     fn tell(&self, event: &Event) {
+        self.tell_at(self.shared.clock.now(), event);
+    }
+
+    fn tell_at(&self, at: Time, event: &Event) {
         log(&self.shared, event);
-        self.shared.emit(event);
+        self.shared.emit(at, event);
     }
 }

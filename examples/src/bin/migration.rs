@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rusqlite::{Connection, TransactionBehavior};
+use tenure::sqlite::fence;
 use tenure::{Election, Tenure};
 use tenure_examples::open_store;
-use tenure::sqlite::fence;
 
 #[tokio::main]
 async fn main() -> Result<()> {

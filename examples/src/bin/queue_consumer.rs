@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use tenure::sqlite::fence;
 use tenure::{Election, Tenure};
 use tenure_examples::{Shutdown, open_store};
-use tenure::sqlite::fence;
 use tokio::time::interval;
 
 #[tokio::main]

@@ -209,4 +209,16 @@ mod tests {
         assert!(!Stat::parse("42 (sh) S 7 8 9 0").unwrap().dead);
         assert!(Stat::parse("42 (sh) S 7").is_none());
     }
+
+    #[test]
+    fn lines_of_proc_are_read_or_not_whatever_stands_in_them() {
+        let time = std::time::Duration::from_millis(200);
+        bolero::check!().with_test_time(time).with_type::<(String, i32)>().for_each(
+            |(text, group)| {
+                let _any = Stat::parse(text);
+                let stat = Stat::parse(&format!("7 ({text}) Z 1 {group} 3 0")).unwrap();
+                assert!(stat.dead && stat.group == *group, "{text:?}");
+            },
+        );
+    }
 }

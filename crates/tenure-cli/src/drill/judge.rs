@@ -1,0 +1,158 @@
+//! The verdict on a record, and the numbers for each fault.
+
+use std::time::Duration;
+
+use super::plan::Fault;
+use super::record::{Record, Reign};
+
+/// How many sentences about broken promises are shown.
+pub(crate) const SHOWN_MAX: usize = 10;
+
+/// What came out for one fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) fault: Fault,
+    pub(crate) rounds: usize,
+    /// In order; one for each round after which somebody led.
+    pub(crate) gaps: Vec<Duration>,
+    pub(crate) overlaps: usize,
+    pub(crate) stopped_by_fence: usize,
+    pub(crate) stopped_by_clock: usize,
+    /// How many terms began in its rounds.
+    pub(crate) terms: usize,
+}
+
+impl Line {
+    /// The gap that so many of a hundred do not exceed.
+    pub(crate) fn percentile(&self, percent: usize) -> Option<Duration> {
+        let rank = (self.gaps.len() * percent).div_ceil(100).max(1);
+        self.gaps.get(rank - 1).copied()
+    }
+}
+
+/// The whole result.
+#[derive(Clone, Debug)]
+pub(crate) struct Judgement {
+    pub(crate) lines: Vec<Line>,
+    /// Broken promises, each in a sentence.
+    pub(crate) violations: Vec<String>,
+    pub(crate) overlaps: usize,
+    pub(crate) terms: usize,
+    pub(crate) writes: usize,
+    pub(crate) stopped: usize,
+    /// Changes of hands that no fault explains.
+    pub(crate) unplanned: usize,
+}
+
+impl Judgement {
+    pub(crate) fn is_sound(&self) -> bool {
+        self.violations.is_empty()
+    }
+}
+
+/// Judges a record; `found` is what went wrong while it was made.
+pub(crate) fn judge(record: &Record, found: Option<String>) -> Judgement {
+    let reigns = record.reigns();
+    let mut violations: Vec<String> = found.into_iter().collect();
+    if let Err(broken) = record.history().check() {
+        let sentences = broken.iter().map(|v| format!("{}: {}", v.invariant, v.sentence));
+        violations.extend(sentences.map(|sentence| without_incarnations(record, sentence)));
+    }
+    violations.extend(counted_wrong(record));
+    let overlaps = overlaps(&reigns);
+    if !overlaps.is_empty() && violations.is_empty() {
+        violations.push(format!("I1: {} reigns overlap", overlaps.len()));
+    }
+    let lines: Vec<Line> =
+        faults(record).into_iter().map(|fault| line(record, fault, &reigns, &overlaps)).collect();
+    let stopped = lines.iter().map(|line| line.stopped_by_fence + line.stopped_by_clock).sum();
+    let changing = record.rounds.iter().filter(|round| round.fault != Fault::Clock).count();
+    let planned = changing + 1;
+    Judgement {
+        violations,
+        overlaps: overlaps.len(),
+        terms: reigns.len(),
+        writes: record.rows.len(),
+        stopped,
+        unplanned: reigns.len().saturating_sub(planned),
+        lines,
+    }
+}
+
+/// People know the candidates by their labels.
+fn without_incarnations(record: &Record, mut sentence: String) -> String {
+    let mut candidates: Vec<&str> = record.told.iter().map(|t| t.candidate.as_str()).collect();
+    candidates.sort_unstable();
+    candidates.dedup();
+    for candidate in candidates {
+        if let Some((label, _)) = candidate.rsplit_once('#') {
+            sentence = sentence.replace(candidate, label);
+        }
+    }
+    sentence
+}
+
+fn faults(record: &Record) -> Vec<Fault> {
+    let mut faults: Vec<Fault> = record.rounds.iter().map(|round| round.fault).collect();
+    faults.sort_unstable();
+    faults.dedup();
+    faults
+}
+
+fn line(record: &Record, fault: Fault, reigns: &[Reign], overlaps: &[&Reign]) -> Line {
+    // A round goes on until the next one.
+    let in_rounds = |at: tenure::Time| {
+        let last = record.rounds.iter().rev().find(|round| round.at <= at);
+        last.or(record.rounds.first()).is_some_and(|round| round.fault == fault)
+    };
+    let rounds: Vec<_> = record.rounds.iter().filter(|round| round.fault == fault).collect();
+    let mut gaps: Vec<Duration> =
+        rounds.iter().filter_map(|round| record.gap(round, reigns)).collect();
+    gaps.sort_unstable();
+    let told = |event: &str| {
+        record.told.iter().filter(|told| told.is(event) && in_rounds(told.at)).count()
+    };
+    let first = record.rounds.first().map(|round| round.at);
+    let began = |reign: &&Reign| first.is_some_and(|first| reign.from >= first);
+    Line {
+        fault,
+        rounds: rounds.len(),
+        gaps,
+        overlaps: overlaps.iter().filter(|later| in_rounds(later.from)).count(),
+        stopped_by_fence: told("write_refused"),
+        stopped_by_clock: told("write_withheld"),
+        terms: reigns.iter().filter(began).filter(|reign| in_rounds(reign.from)).count(),
+    }
+}
+
+/// Each reign that began while another candidate still trusted itself.
+fn overlaps(reigns: &[Reign]) -> Vec<&Reign> {
+    let overlapping = |(index, later): &(usize, &Reign)| {
+        reigns[..*index].iter().any(|earlier| {
+            earlier.process != later.process && later.from < earlier.until.min(later.until)
+        })
+    };
+    reigns.iter().enumerate().filter(overlapping).map(|(_, later)| later).collect()
+}
+
+/// Every leader went on counting where the one before it stopped: otherwise a write was lost or
+/// came late.
+fn counted_wrong(record: &Record) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut last = (0, 0);
+    for row in &record.rows {
+        let (term, counter) = (row.term, row.counter);
+        if counter != last.1 + 1 || term < last.0 {
+            wrong.push(format!(
+                "fence: the leader of term {term} wrote {counter} after {} of term {}",
+                last.1, last.0
+            ));
+        }
+        last = (term, counter);
+    }
+    wrong
+}
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+pub(super) mod tests;

@@ -1,0 +1,189 @@
+//! Sound records pass; each way of falsifying one is noticed. So the verdict of a drill can fail.
+
+use std::collections::BTreeMap;
+
+use tenure::{Name, Time, Timing};
+
+use super::super::fleet::{Told, label};
+use super::super::ground::Row;
+use super::super::rounds::Round;
+use super::*;
+
+fn at(millis: u64) -> Time {
+    Time::ZERO + Duration::from_millis(millis)
+}
+
+fn candidate(process: usize) -> String {
+    format!("{}#{process}", label(process))
+}
+
+fn told(process: usize, millis: u64, event: &str, term: u64) -> Told {
+    Told {
+        process,
+        lane: process % 3,
+        at: at(millis),
+        event: event.to_owned(),
+        candidate: candidate(process),
+        term,
+        reason: String::new(),
+        until: None,
+        line: format!("{{\"event\":\"{event}\"}}"),
+    }
+}
+
+fn trusts(process: usize, millis: u64, term: u64, until: u64) -> Told {
+    Told { until: Some(at(until)), ..told(process, millis, "trusts", term) }
+}
+
+fn row(process: usize, millis: u64, term: u64, counter: u64) -> Row {
+    let (checked, at) = (at(millis - 10), at(millis));
+    Row { checked, at, term, counter, candidate: candidate(process) }
+}
+
+/// Three candidates: the first is asked to resign, the second frozen, the third killed.
+pub(in super::super) fn sound() -> Record {
+    let asked = Told { reason: "asked".to_owned(), ..told(0, 2000, "draining", 1) };
+    let late = Told { reason: "not_renewed".to_owned(), ..told(1, 5500, "draining", 2) };
+    let last = Told { reason: "resigned".to_owned(), ..told(0, 9000, "draining", 4) };
+    let round = |fault, process, millis, term| Round {
+        fault,
+        process,
+        lane: process,
+        term,
+        at: at(millis),
+        thawed: (fault == Fault::Freeze).then_some(at(5400)),
+    };
+    Record {
+        election: Name::new("tenure-drill-x").unwrap(),
+        store: "sqlite:a&b.db".to_owned(),
+        seed: 7,
+        candidates: 3,
+        timing: Timing::new(Duration::from_secs(3)),
+        began: at(0),
+        ended: at(9500),
+        told: vec![
+            told(0, 100, "elected", 1),
+            trusts(0, 101, 1, 2950),
+            trusts(0, 1100, 1, 3950),
+            asked,
+            told(0, 2040, "stepped_down", 1),
+            told(1, 2044, "elected", 2),
+            trusts(1, 2045, 2, 4890),
+            told(2, 5100, "elected", 3),
+            trusts(2, 5101, 3, 7950),
+            late,
+            told(1, 5501, "stepped_down", 2),
+            told(1, 5510, "write_refused", 2),
+            told(0, 6010, "elected", 4),
+            trusts(0, 6011, 4, 8860),
+            trusts(0, 7000, 4, 9850),
+            last,
+            told(0, 9040, "stepped_down", 4),
+        ],
+        killed: BTreeMap::from([(2, at(6000))]),
+        rounds: vec![
+            round(Fault::Resign, 0, 1990, 1),
+            round(Fault::Freeze, 1, 2500, 2),
+            round(Fault::Kill, 2, 6000, 3),
+        ],
+        rows: vec![
+            row(0, 120, 1, 1),
+            row(0, 2030, 1, 2),
+            row(1, 2100, 2, 3),
+            row(2, 5150, 3, 4),
+            row(2, 6000, 3, 5),
+            row(0, 6050, 4, 6),
+        ],
+    }
+}
+
+#[track_caller]
+fn assert_noticed(promise: &str, change: impl FnOnce(&mut Record)) {
+    let mut record = sound();
+    change(&mut record);
+    let violations = judge(&record, None).violations;
+    assert!(violations.iter().any(|v| v.starts_with(promise)), "{promise}: {violations:#?}");
+}
+
+fn find<'a>(record: &'a mut Record, event: &str, term: u64) -> &'a mut Told {
+    record.told.iter_mut().find(|told| told.is(event) && told.term == term).unwrap()
+}
+
+#[test]
+fn a_sound_record_passes_with_its_numbers() {
+    let judgement = judge(&sound(), None);
+    assert_eq!(judgement.violations, [""; 0]);
+    assert_eq!((judgement.overlaps, judgement.terms, judgement.unplanned), (0, 4, 0));
+    assert_eq!((judgement.writes, judgement.stopped), (6, 1));
+    let gap = |fault| {
+        let line = judgement.lines.iter().find(|line| line.fault == fault).unwrap();
+        assert_eq!((line.rounds, line.terms), (1, 1), "{line:?}");
+        line.percentile(99).unwrap()
+    };
+    assert_eq!(gap(Fault::Resign), Duration::from_millis(4), "from the end of the old work");
+    assert_eq!(gap(Fault::Freeze), Duration::from_millis(2600));
+    assert_eq!(gap(Fault::Kill), Duration::from_millis(10));
+}
+
+#[test]
+fn two_leaders_at_once_are_noticed_and_counted_for_their_fault() {
+    let mut record = sound();
+    find(&mut record, "elected", 3).at = at(4800);
+    let judgement = judge(&record, None);
+    assert!(judgement.violations[0].starts_with("I1"), "{:?}", judgement.violations);
+    assert_eq!(judgement.overlaps, 1);
+    let freezes = judgement.lines.iter().find(|line| line.fault == Fault::Freeze).unwrap();
+    assert_eq!(freezes.overlaps, 1);
+}
+
+#[test]
+fn work_that_begins_before_it_is_told_is_counted_from_its_first_sign() {
+    // The election is told in time, but the work was there before the old trust had ended.
+    assert_noticed("I1", |record| record.rows[3].checked = at(4880));
+}
+
+#[test]
+fn each_other_broken_promise_is_noticed() {
+    assert_noticed("I2", |record| {
+        for told in record.told.iter_mut().filter(|told| told.term == 4) {
+            told.term = 3;
+        }
+    });
+    assert_noticed("I3", |record| record.rows[1].checked = at(2041));
+    assert_noticed("I3", |record| {
+        let revived = trusts(1, 5450, 2, 8000);
+        record.told.push(revived);
+    });
+    assert_noticed("I6", |record| record.told.retain(|t| !(t.is("draining") && t.term == 1)));
+    assert_noticed("I6", |record| {
+        record.told.retain(|t| t.term != 1 || !(t.is("draining") || t.is("stepped_down")));
+    });
+    assert_noticed("fence", |record| record.rows.push(row(1, 7000, 2, 7)));
+    assert_noticed("fence", |record| record.rows[4].counter = 4);
+    assert_noticed("fence", |record| drop(record.rows.remove(2)));
+}
+
+#[test]
+fn what_was_found_on_the_way_fails_the_verdict() {
+    let judgement = judge(&sound(), Some("nobody was elected".to_owned()));
+    assert_eq!(judgement.violations, ["nobody was elected"]);
+    assert!(!judgement.is_sound());
+}
+
+#[test]
+fn percentiles_are_ones_that_were_measured() {
+    let gaps = |count: u64| Line {
+        fault: Fault::Kill,
+        rounds: 0,
+        gaps: (1..=count).map(Duration::from_millis).collect(),
+        overlaps: 0,
+        stopped_by_fence: 0,
+        stopped_by_clock: 0,
+        terms: 0,
+    };
+    assert_eq!(gaps(0).percentile(50), None);
+    assert_eq!(gaps(1).percentile(50), Some(Duration::from_millis(1)));
+    assert_eq!(gaps(200).percentile(50), Some(Duration::from_millis(100)));
+    assert_eq!(gaps(200).percentile(99), Some(Duration::from_millis(198)));
+    assert_eq!(gaps(10).percentile(99), Some(Duration::from_millis(10)));
+}

@@ -1,0 +1,103 @@
+//! Which fault comes when. The same seed gives the same order and the same pauses.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+/// What can be done to the leader, or to its way to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Fault {
+    /// The process of the leader is killed, and another one started in its place
+    Kill,
+    /// It is stopped until somebody else leads, then goes on
+    Freeze,
+    /// It is asked to resign: a clean hand-over
+    Resign,
+    /// Its connection is cut
+    Cut,
+    /// Its connection is reset
+    Reset,
+    /// Its connection is slowed down
+    Delay,
+    /// The store is restarted
+    Restart,
+    /// The wall clock is stepped
+    Clock,
+}
+
+impl Fault {
+    /// As it is written on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Fault::Kill => "kill",
+            Fault::Freeze => "freeze",
+            Fault::Resign => "resign",
+            Fault::Cut => "cut",
+            Fault::Reset => "reset",
+            Fault::Delay => "delay",
+            Fault::Restart => "restart",
+            Fault::Clock => "clock",
+        }
+    }
+}
+
+/// One fault, and how long to wait before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) fault: Fault,
+    pub(crate) pause: Duration,
+}
+
+/// Faults without end: each turn has every one of them once, in an order of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    faults: Vec<Fault>,
+    turn: Vec<Fault>,
+    rng: fastrand::Rng,
+    renew_every: Duration,
+}
+
+impl Plan {
+    /// A plan with these faults. Pauses differ by up to one `renew_every`, so that faults hit each
+    /// moment between two renewals.
+    pub(crate) fn new(seed: u64, faults: &[Fault], renew_every: Duration) -> Plan {
+        let rng = fastrand::Rng::with_seed(seed);
+        Plan { faults: faults.to_vec(), turn: Vec::new(), rng, renew_every }
+    }
+}
+
+impl Iterator for Plan {
+    type Item = Step;
+
+    /// `None` only for a plan without faults.
+    fn next(&mut self) -> Option<Step> {
+        if self.turn.is_empty() {
+            self.turn.clone_from(&self.faults);
+            self.rng.shuffle(&mut self.turn);
+        }
+        let pause = self.renew_every.mul_f64(0.25 + self.rng.f64());
+        self.turn.pop().map(|fault| Step { fault, pause })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_same_seed_gives_the_same_faults_and_another_seed_others() {
+        let faults = [Fault::Kill, Fault::Freeze, Fault::Resign];
+        let steps = |seed| Plan::new(seed, &faults, SECOND).take(60).collect::<Vec<_>>();
+        assert_eq!(steps(7), steps(7));
+        assert_ne!(steps(7), steps(8));
+        for turn in steps(7).chunks(3) {
+            let mut turn: Vec<Fault> = turn.iter().map(|step| step.fault).collect();
+            turn.sort_unstable();
+            assert_eq!(turn, faults);
+        }
+        assert!(steps(7).iter().all(|step| step.pause <= SECOND * 5 / 4));
+        assert_eq!(Plan::new(7, &[], SECOND).next(), None);
+    }
+}

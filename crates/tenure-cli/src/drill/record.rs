@@ -1,0 +1,224 @@
+//! What happened, put together from what the candidates told, what was done to them, and what was
+//! written; and the history that the checker judges.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use tenure::{Name, Term, Time, Timing};
+use tenure_testkit::history::{Event, History, Kind};
+
+use super::fleet::{Told, label};
+use super::ground::Row;
+use super::plan::Fault;
+use super::rounds::Round;
+use crate::wall;
+
+/// Everything about one drill.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) election: Name,
+    /// What the store calls itself, without secrets.
+    pub(crate) store: String,
+    pub(crate) seed: u64,
+    pub(crate) candidates: usize,
+    pub(crate) timing: Timing,
+    pub(crate) began: Time,
+    pub(crate) ended: Time,
+    pub(crate) told: Vec<Told>,
+    /// By process.
+    pub(crate) killed: BTreeMap<usize, Time>,
+    pub(crate) rounds: Vec<Round>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// One reign as the record shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reign {
+    pub(crate) process: usize,
+    pub(crate) lane: usize,
+    pub(crate) term: u64,
+    pub(crate) from: Time,
+    /// When it was told to stop.
+    pub(crate) draining: Option<Time>,
+    /// When its trust ended.
+    pub(crate) until: Time,
+}
+
+/// What the writes show of each candidate.
+struct Traces<'a> {
+    /// When a candidate was first seen to trust itself in a term.
+    first: BTreeMap<(&'a str, u64), Time>,
+    /// When it last wrote.
+    last: BTreeMap<&'a str, Time>,
+}
+
+impl<'a> Traces<'a> {
+    fn new(rows: &'a [Row]) -> Traces<'a> {
+        let mut traces = Traces { first: BTreeMap::new(), last: BTreeMap::new() };
+        for row in rows {
+            let candidate = row.candidate.as_str();
+            traces.first.entry((candidate, row.term)).or_insert(row.checked);
+            let last = traces.last.entry(candidate).or_insert(row.at);
+            *last = row.at.max(*last);
+        }
+        traces
+    }
+}
+
+impl Record {
+    /// The reigns, in the order in which they began.
+    pub(crate) fn reigns(&self) -> Vec<Reign> {
+        let traces = Traces::new(&self.rows);
+        let elected = self.told.iter().filter(|told| told.is("elected"));
+        let mut reigns: Vec<Reign> = elected.map(|told| self.reign(told, &traces)).collect();
+        reigns.sort_by_key(|reign| (reign.from, reign.term));
+        reigns
+    }
+
+    fn reign(&self, elected: &Told, traces: &Traces<'_>) -> Reign {
+        let &Told { process, lane, term, .. } = elected;
+        let from = self.begin(elected, traces);
+        let own = |told: &&Told| told.process == process && told.term == term;
+        let first = |event: &str| self.told.iter().filter(own).find(|t| t.is(event)).map(|t| t.at);
+        let trusted = self.told.iter().filter(own).filter_map(|told| told.until).max();
+        let death = self.death(process, &elected.candidate, traces);
+        let ends = [trusted, first("stepped_down"), death];
+        let until = ends.into_iter().flatten().min().unwrap_or(self.ended).max(from);
+        let draining = first("draining").filter(|draining| *draining < until);
+        Reign { process, lane, term, from, draining, until }
+    }
+
+    /// The first sign of a reign. The work may begin a moment before the election is told.
+    fn begin(&self, elected: &Told, traces: &Traces<'_>) -> Time {
+        let own = |told: &&Told| told.process == elected.process && told.term == elected.term;
+        let trusts = self.told.iter().filter(own).filter(|told| told.until.is_some());
+        let wrote = traces.first.get(&(elected.candidate.as_str(), elected.term)).copied();
+        trusts.map(|told| told.at).chain(wrote).fold(elected.at, Time::min)
+    }
+
+    /// When a process was dead. It may have written for a moment after the kill was sent.
+    fn death(&self, process: usize, candidate: &str, traces: &Traces<'_>) -> Option<Time> {
+        let killed = *self.killed.get(&process)?;
+        let last = traces.last.get(candidate).copied().unwrap_or(killed);
+        Some(last.max(killed) + Duration::from_nanos(1))
+    }
+
+    /// What the checker of the test kit is to judge; instants count from the start of the drill.
+    pub(crate) fn history(&self) -> History {
+        let traces = Traces::new(&self.rows);
+        let mut history = History::new();
+        let mut add = |at: Time, candidate: &str, kind: Kind| {
+            history.record(Event::new(self.since(at), &self.election, candidate, kind));
+        };
+        let mut dead = BTreeMap::new();
+        // At the same instant, a reign begins before anything happens in it.
+        for elected in self.told.iter().filter(|told| told.is("elected")) {
+            if let Some(term) = Term::new(elected.term) {
+                let kind = Kind::Lead { term, until: self.first_trust(elected) };
+                add(self.begin(elected, &traces), &elected.candidate, kind);
+            }
+        }
+        for (index, told) in self.told.iter().enumerate() {
+            if let Some(at) = self.death(told.process, &told.candidate, &traces) {
+                dead.insert(told.candidate.as_str(), at);
+            }
+            if let Some(kind) = self.kind(index, told) {
+                add(told.at, &told.candidate, kind);
+            }
+        }
+        for (candidate, at) in dead {
+            add(at, candidate, Kind::Killed);
+        }
+        for row in &self.rows {
+            if let Some(term) = Term::new(row.term) {
+                add(row.checked, &row.candidate, Kind::Trusts { term });
+                add(row.at, &row.candidate, Kind::WriteFenced { term, accepted: true });
+            }
+        }
+        history
+    }
+
+    /// How long a new leader trusts itself at first; for ever, if it did not say.
+    fn first_trust(&self, elected: &Told) -> Time {
+        let own = |told: &&Told| told.process == elected.process && told.term == elected.term;
+        let until = self.told.iter().filter(own).find_map(|told| told.until);
+        until.map_or(Time::MAX, |until| self.since(until))
+    }
+
+    fn since(&self, at: Time) -> Time {
+        Time::ZERO + (at - self.began)
+    }
+
+    fn kind(&self, index: usize, told: &Told) -> Option<Kind> {
+        let term = Term::new(told.term)?;
+        let trusts = |other: &&Told| {
+            other.process == told.process && other.term == told.term && other.until.is_some()
+        };
+        Some(match told.event.as_str() {
+            // The first one belongs to the beginning.
+            "trusts" if self.told[..index].iter().any(|before| trusts(&before)) => {
+                Kind::Extend { until: self.since(told.until?) }
+            }
+            "draining" => {
+                let (reason, until) = (told.reason.clone(), Time::MAX);
+                let resigning = ["resigned", "asked"].contains(&reason.as_str());
+                Kind::StepDown { reason, until, resigning }
+            }
+            "stepped_down" => Kind::Released { term: Some(term) },
+            "write_refused" => Kind::WriteFenced { term, accepted: false },
+            _ => return None,
+        })
+    }
+
+    /// How long nobody worked because of a round, if somebody led after it.
+    pub(crate) fn gap(&self, round: &Round, reigns: &[Reign]) -> Option<Duration> {
+        let next = reigns.iter().find(|reign| reign.term > round.term)?;
+        let later = self.rounds.iter().find(|later| later.at > round.at);
+        if round.fault == Fault::Clock && later.is_none_or(|later| next.from > later.at) {
+            // It changed nothing, as it should; the next fault did.
+            return None;
+        }
+        let own = |told: &&Told| told.process == round.process && told.term == round.term;
+        let from = match round.fault {
+            // The leader goes on until its work has ended.
+            Fault::Resign => {
+                let mut own = self.told.iter().filter(own);
+                own.find(|told| told.is("stepped_down")).map_or(round.at, |told| told.at)
+            }
+            _ => round.at,
+        };
+        Some(next.from - from)
+    }
+
+    /// The raw history, a line for each event, in the order of time.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<(Time, String)> =
+            self.told.iter().map(|told| (told.at, told.line.clone())).collect();
+        let mut add = |at: Time, event: &str, lane: Option<String>, term: u64, rest: String| {
+            let (wall, boot) = (json!(wall::rfc3339(wall::at(at))), at.as_nanos());
+            let (election, candidate) = (json!(self.election.as_str()), json!(lane));
+            lines.push((
+                at,
+                format!(
+                    "{{\"at\":{wall},\"boot_ns\":{boot},\"event\":\"{event}\",\
+                     \"election\":{election},\"candidate\":{candidate},\"term\":{term}{rest}}}"
+                ),
+            ));
+        };
+        for round in &self.rounds {
+            let fault = format!(",\"fault\":\"{}\"", round.fault.name());
+            add(round.at, "fault", Some(label(round.lane)), round.term, fault);
+            if let Some(at) = round.thawed {
+                add(at, "thawed", Some(label(round.lane)), round.term, String::new());
+            }
+        }
+        for row in &self.rows {
+            let rest =
+                format!(",\"counter\":{},\"checked_ns\":{}", row.counter, row.checked.as_nanos());
+            add(row.at, "written", Some(row.candidate.clone()), row.term, rest);
+        }
+        lines.sort_by_key(|(at, _)| *at);
+        lines.into_iter().map(|(_, line)| line).collect()
+    }
+}

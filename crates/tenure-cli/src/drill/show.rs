@@ -1,0 +1,144 @@
+//! The result for people and for programs.
+
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::{Value, json};
+
+use super::judge::{Judgement, Line, SHOWN_MAX};
+use super::record::Record;
+use crate::output::Fields;
+
+/// The columns of the table of faults.
+pub(crate) const HEADER: [&str; 9] = [
+    "FAULT",
+    "ROUNDS",
+    "GAP P50",
+    "P99",
+    "MAX",
+    "OVERLAPS",
+    "STOPPED BY FENCE",
+    "BY CLOCK",
+    "TERMS",
+];
+
+/// One line of that table.
+pub(crate) fn cells(line: &Line) -> [String; 9] {
+    [
+        line.fault.name().to_owned(),
+        line.rounds.to_string(),
+        line.percentile(50).map_or_else(none, show_gap),
+        line.percentile(99).map_or_else(none, show_gap),
+        line.gaps.last().copied().map_or_else(none, show_gap),
+        line.overlaps.to_string(),
+        line.stopped_by_fence.to_string(),
+        line.stopped_by_clock.to_string(),
+        line.terms.to_string(),
+    ]
+}
+
+fn none() -> String {
+    "-".to_owned()
+}
+
+/// A gap with three digits or so.
+pub(crate) fn show_gap(gap: Duration) -> String {
+    let millis = gap.as_secs_f64() * 1000.0;
+    match millis {
+        _ if millis < 10.0 => format!("{millis:.1} ms"),
+        _ if millis < 1000.0 => format!("{millis:.0} ms"),
+        _ => format!("{:.2} s", millis / 1000.0),
+    }
+}
+
+/// The table as lines of text.
+pub(crate) fn table(judgement: &Judgement) -> Vec<String> {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(HEADER);
+    table.add_rows(judgement.lines.iter().map(cells));
+    for (number, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if number > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// The verdict in a sentence.
+pub(crate) fn verdict(record: &Record, judgement: &Judgement) -> String {
+    let Judgement { overlaps, terms, writes, stopped, unplanned, .. } = *judgement;
+    let faults = match record.rounds.len() {
+        1 => "1 fault".to_owned(),
+        rounds => format!("{rounds} faults"),
+    };
+    if !judgement.is_sound() {
+        let broken = judgement.violations.len();
+        let times = if broken == 1 { "once".to_owned() } else { format!("{broken} times") };
+        return format!(
+            "failed: a promise was broken {times} in {faults} ({overlaps} overlaps); seed \
+             {} repeats the order of faults",
+            record.seed
+        );
+    }
+    let unplanned = match unplanned {
+        0 => String::new(),
+        1 => "; leadership changed once without a fault".to_owned(),
+        times => format!("; leadership changed {times} times without a fault"),
+    };
+    format!(
+        "passed: {faults}, never two leaders at once, {terms} terms that only rose, \
+         {writes} writes kept, {stopped} stale ones stopped{unplanned}"
+    )
+}
+
+/// The broken promises that are worth showing.
+pub(crate) fn complaints(judgement: &Judgement) -> Vec<String> {
+    let mut shown: Vec<String> = judgement.violations.iter().take(SHOWN_MAX).cloned().collect();
+    let more = judgement.violations.len().saturating_sub(SHOWN_MAX);
+    if more > 0 {
+        shown.push(format!("and {more} more"));
+    }
+    shown
+}
+
+/// The result as one object.
+pub(crate) fn fields(record: &Record, judgement: &Judgement, interrupted: bool) -> Fields {
+    let Judgement { overlaps, terms, writes, stopped, unplanned, .. } = *judgement;
+    vec![
+        ("passed", json!(judgement.is_sound() && !interrupted)),
+        ("interrupted", json!(interrupted)),
+        ("store", json!(record.store)),
+        ("seed", json!(record.seed)),
+        ("candidates", json!(record.candidates)),
+        ("ttl_ms", millis(record.timing.ttl)),
+        ("took_ms", millis(record.ended - record.began)),
+        ("rounds", json!(record.rounds.len())),
+        ("overlaps", json!(overlaps)),
+        ("terms", json!(terms)),
+        ("writes", json!(writes)),
+        ("stale_writes_stopped", json!(stopped)),
+        ("unplanned_changes", json!(unplanned)),
+        ("faults", judgement.lines.iter().map(line_object).collect()),
+        ("violations", json!(judgement.violations)),
+    ]
+}
+
+fn line_object(line: &Line) -> Value {
+    let gap = |gap: Option<Duration>| gap.map(|gap| gap.as_secs_f64() * 1000.0);
+    json!({
+        "fault": line.fault.name(),
+        "rounds": line.rounds,
+        "gap_p50_ms": gap(line.percentile(50)),
+        "gap_p99_ms": gap(line.percentile(99)),
+        "gap_max_ms": gap(line.gaps.last().copied()),
+        "overlaps": line.overlaps,
+        "stopped_by_fence": line.stopped_by_fence,
+        "stopped_by_clock": line.stopped_by_clock,
+        "terms": line.terms,
+    })
+}
+
+fn millis(span: Duration) -> Value {
+    json!(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+}

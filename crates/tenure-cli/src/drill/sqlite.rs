@@ -1,0 +1,160 @@
+//! Drills on SQLite: processes on the same file, and the workload in another one.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, TransactionBehavior};
+use tenure::{BootClock, Error, ErrorKind, Name, Term, Time};
+use tenure_sqlite::fence::{self, FenceError};
+
+use super::ground::{Cleaned, Ground, Refusal, Row, Workload};
+use super::plan::Fault;
+use crate::exit::Failure;
+use crate::store::Opened;
+
+/// Where the workload writes, inside the drill's own directory.
+const DATA: &str = "data.db";
+
+/// Longer than any write takes.
+const IS_FREE_WITHIN: Duration = Duration::from_millis(200);
+
+pub(crate) struct SqliteGround {
+    leases: PathBuf,
+    data: PathBuf,
+}
+
+impl SqliteGround {
+    pub(crate) fn new(leases: &Path, place: &Path) -> Result<SqliteGround, Failure> {
+        let data = place.join(DATA);
+        open(&data)?;
+        Ok(SqliteGround { leases: leases.to_owned(), data })
+    }
+}
+
+impl Ground for SqliteGround {
+    fn faults(&self) -> &'static [Fault] {
+        &[Fault::Kill, Fault::Freeze, Fault::Resign]
+    }
+
+    fn why_not(&self, fault: Fault) -> &'static str {
+        match fault {
+            Fault::Cut | Fault::Reset | Fault::Delay => {
+                "needs a network between the candidates and the store, and SQLite has none"
+            }
+            Fault::Restart => "needs a server that can be restarted, and SQLite has none",
+            Fault::Kill | Fault::Freeze | Fault::Resign | Fault::Clock => "is possible",
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        [&self.leases, &self.data].into_iter().all(|file| {
+            let free = Connection::open(file).and_then(|file| {
+                file.busy_timeout(IS_FREE_WITHIN)?;
+                file.execute_batch("BEGIN IMMEDIATE; ROLLBACK")
+            });
+            free.is_ok()
+        })
+    }
+
+    fn rows(&self) -> Result<Vec<Row>, Failure> {
+        let number = |column: i64| u64::try_from(column).unwrap_or(0);
+        let read = || -> rusqlite::Result<Vec<Row>> {
+            let data = Connection::open(&self.data)?;
+            let mut rows = data.prepare(
+                "SELECT checked, at, term, counter, candidate FROM written ORDER BY rowid",
+            )?;
+            let rows = rows.query_map((), |row| {
+                Ok(Row {
+                    checked: Time::from_nanos(number(row.get(0)?)),
+                    at: Time::from_nanos(number(row.get(1)?)),
+                    term: number(row.get(2)?),
+                    counter: number(row.get(3)?),
+                    candidate: row.get(4)?,
+                })
+            })?;
+            rows.collect()
+        };
+        Ok(read().map_err(|error| unusable(&error))?)
+    }
+
+    fn clean_up<'a>(&'a self, opened: &'a Opened, election: &'a Name) -> Cleaned<'a> {
+        Box::pin(async move {
+            match opened.sqlite() {
+                Some(store) => store.forget(election).await,
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+pub(crate) struct SqliteWorkload {
+    data: Connection,
+    election: Name,
+}
+
+impl SqliteWorkload {
+    pub(crate) fn open(place: &Path, election: &Name) -> Result<SqliteWorkload, Failure> {
+        Ok(SqliteWorkload { data: open(&place.join(DATA))?, election: election.clone() })
+    }
+}
+
+impl Workload for SqliteWorkload {
+    fn begin(&mut self, term: Term) -> Result<u64, Refusal> {
+        fence::raise(&self.data, &self.election, term).map_err(refusal)?;
+        let last = "SELECT coalesce(max(counter), 0) FROM written";
+        let last: i64 = self.data.query_row(last, (), |row| row.get(0)).map_err(failed)?;
+        Ok(u64::try_from(last).unwrap_or(0))
+    }
+
+    fn append(&mut self, row: Row, term: Term) -> Result<Time, Refusal> {
+        let turn = self.data.transaction_with_behavior(TransactionBehavior::Immediate);
+        let turn = turn.map_err(failed)?;
+        let at = BootClock::time();
+        fence::check(&turn, &self.election, term).map_err(refusal)?;
+        let column = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let values = (
+            column(row.checked.as_nanos()),
+            column(at.as_nanos()),
+            column(term.get()),
+            column(row.counter),
+            row.candidate,
+        );
+        let write = "INSERT INTO written VALUES (?1, ?2, ?3, ?4, ?5)";
+        turn.execute(write, values).map_err(failed)?;
+        turn.commit().map_err(failed)?;
+        Ok(at)
+    }
+}
+
+/// The file need not survive a crash of the machine: it is gone with the drill.
+fn open(data: &Path) -> Result<Connection, Failure> {
+    let opened = || -> rusqlite::Result<Connection> {
+        let data = Connection::open(data)?;
+        data.busy_timeout(Duration::from_secs(10))?;
+        data.execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;
+             CREATE TABLE IF NOT EXISTS written
+                 (checked INTEGER, at INTEGER, term INTEGER, counter INTEGER, candidate TEXT)",
+        )?;
+        Ok(data)
+    };
+    let data = opened().map_err(|error| unusable(&error))?;
+    fence::install(&data).map_err(|error| unusable(&error))?;
+    Ok(data)
+}
+
+fn unusable(error: &dyn std::fmt::Display) -> Error {
+    let message = format!("the file that the drill writes to can't be used: {error}");
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+fn refusal(error: FenceError) -> Refusal {
+    match error {
+        FenceError::Stale(stale) => Refusal::Stale { mark: stale.mark },
+        other => Refusal::Failed(other.to_string()),
+    }
+}
+
+fn failed(error: rusqlite::Error) -> Refusal {
+    Refusal::Failed(error.to_string())
+}

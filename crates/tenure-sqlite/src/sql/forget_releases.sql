@@ -1,0 +1,1 @@
+DELETE FROM released WHERE election = ?1
