@@ -15,6 +15,7 @@ mod licences;
 mod packages;
 mod process;
 mod report;
+mod servers;
 mod spdx;
 mod steps;
 mod system;
@@ -33,6 +34,7 @@ usage: cargo xtask COMMAND
   test [--long] [--only STEP]  run all checks and tests, as CI does; --long adds the soaks
   bench [NAME...]              run the benches and write bench/RESULTS.md
   sim [--seeds N | --seed S]   run the simulator for long, or replay one seed
+  up postgres | redis          start a server to play with, until Ctrl-C
   tidy                         check the numbers and habits that no other tool checks
   features                     lint each published crate with every set of its features
   fmt                          format all code
@@ -63,6 +65,8 @@ fn run(args: &[String]) -> Result<bool> {
         ("test", rest) => test::run(&test::Options::parse(rest)?),
         ("bench", names) => bench::run(names),
         ("sim", args) => sim(args),
+        ("up", [name]) => servers::up(name),
+        ("up", _) => bail!("`up` needs the name of a server: postgres, redis"),
         ("tidy", []) => tidy::run(),
         ("features", []) => features::run(),
         ("fmt", []) => cargo::passthrough(&["fmt", "--all"]),

@@ -28,6 +28,9 @@ pub(crate) const FAKETIME: Tool = Tool { command: "faketime", packages: &["faket
 /// Debian asks this script before it starts a service.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
+/// Debian keeps the programs of each version of PostgreSQL apart.
+const POSTGRES_DIR: &str = "/usr/lib/postgresql";
+
 /// Two runs at once would undo each other's policy.
 const ONE_AT_A_TIME: &str = "/run/tenure-xtask-packages";
 
@@ -82,12 +85,24 @@ fn apt(what: &str) -> Command {
     command
 }
 
-/// The path of `command`, searched as a shell does, and in the directories for administrators.
+/// The path of `command`, searched as a shell does, in the directories for administrators, and
+/// where Debian keeps the programs of PostgreSQL.
 pub(crate) fn find(command: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
-    let candidates = env::split_paths(&path).chain(usual).map(|dir| dir.join(command));
-    candidates.into_iter().find(|candidate| candidate.is_file())
+    let dirs = env::split_paths(&path).chain(usual).chain(postgres_dirs(Path::new(POSTGRES_DIR)));
+    dirs.map(|dir| dir.join(command)).find(|candidate| candidate.is_file())
+}
+
+/// One directory for each version, the latest first.
+fn postgres_dirs(parent: &Path) -> Vec<PathBuf> {
+    let mut versions: Vec<u32> = fs::read_dir(parent)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    versions.sort_unstable_by(|a, b| b.cmp(a));
+    versions.iter().map(|version| parent.join(version.to_string()).join("bin")).collect()
 }
 
 /// Waits until no other run installs packages. The turn ends when the file is dropped.
@@ -203,6 +218,17 @@ mod tests {
     fn commands_are_found_on_the_path_only_if_they_exist() {
         assert!(find("sh").is_some());
         assert_eq!(find("no-such-command-here"), None);
+    }
+
+    #[test]
+    fn the_latest_postgres_is_found_first() {
+        let dir = tempfile::tempdir().unwrap();
+        for version in ["9", "15", "common", "16"] {
+            fs::create_dir(dir.path().join(version)).unwrap();
+        }
+        let expected = ["16/bin", "15/bin", "9/bin"].map(|path| dir.path().join(path));
+        assert_eq!(postgres_dirs(dir.path()), expected);
+        assert!(postgres_dirs(&dir.path().join("none")).is_empty());
     }
 
     #[test]

@@ -162,7 +162,7 @@ impl Group {
     }
 
     /// Whether the leader of the group has ended. Leaves it unreaped, which keeps its id ours.
-    fn leader_ended(&self) -> Result<bool> {
+    pub(crate) fn leader_ended(&self) -> Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(self.pid()), options).context("cannot wait for a child")?;
         Ok(status.is_some())

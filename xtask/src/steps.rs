@@ -26,6 +26,8 @@ pub(crate) const STEPS: &[Step] = &[
     slow("docs", "the documentation has no warnings", docs),
     slow("features", "every set of features", features::step),
     slow("system", "tests that need more, such as root or a package", system::step),
+    slow("postgres", "tests on a PostgreSQL server of our own", system::postgres_step),
+    slow("redis", "tests on Redis servers of their own", system::redis_step),
     slow("licences", "licences, banned crates and sources", licences::step),
 ];
 

@@ -1,13 +1,17 @@
-//! The step `system`: ignored tests that need more than Rust, by the prefix of their names.
+//! The steps `system`, `postgres` and `redis`: ignored tests that need more than Rust, by the
+//! prefix of their names.
 //!
-//! A plain `cargo test` must pass anywhere, so a test that needs root, a package or a long time is
-//! ignored with a reason, and its name starts with one of the prefixes in [`NEEDS`]. An ignored
-//! test without such a prefix would never run, so this step fails on it.
+//! A plain `cargo test` must pass anywhere, so a test that needs root, a package, a server or a
+//! long time is ignored with a reason, and its name starts with one of the prefixes in [`NEEDS`].
+//! An ignored test without such a prefix would never run, so these steps fail on it.
 
 use anyhow::{Result, bail};
 
+use crate::cargo;
 use crate::packages::{self, FAKETIME, Tool};
 use crate::report::Counts;
+use crate::servers::postgres::{POSTGRES, Postgres};
+use crate::servers::redis::{self, REDIS};
 use crate::test::{StepRun, Verdict};
 
 /// What the tests with a certain prefix need.
@@ -17,16 +21,57 @@ struct Need {
     tools: &'static [Tool],
     /// Run with `--long` only.
     long: bool,
+    /// The step that runs them.
+    step: Part,
+}
+
+/// The steps here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    System,
+    Postgres,
+    Redis,
 }
 
 const NEEDS: &[Need] = &[
-    Need { prefix: "needs_root_", root: true, tools: &[], long: false },
-    Need { prefix: "needs_faketime_", root: false, tools: &[FAKETIME], long: false },
-    Need { prefix: "long_", root: false, tools: &[], long: true },
+    need("needs_root_", &[], Part::System).for_root(),
+    need("needs_faketime_", &[FAKETIME], Part::System),
+    need("needs_postgres_", &[POSTGRES], Part::Postgres),
+    need("needs_redis_", &[REDIS], Part::Redis),
+    need("long_", &[], Part::System).at_length(),
 ];
 
-/// Finds the ignored tests, provides what they need, and runs those that can run.
+const fn need(prefix: &'static str, tools: &'static [Tool], step: Part) -> Need {
+    Need { prefix, root: false, tools, long: false, step }
+}
+
+impl Need {
+    const fn for_root(self) -> Need {
+        Need { root: true, ..self }
+    }
+
+    const fn at_length(self) -> Need {
+        Need { long: true, ..self }
+    }
+}
+
+/// Tests that need root, a package or a long time.
 pub(crate) fn step(step: &mut StepRun<'_>) -> Result<Verdict> {
+    run(step, Part::System)
+}
+
+/// Tests that need a PostgreSQL server.
+pub(crate) fn postgres_step(step: &mut StepRun<'_>) -> Result<Verdict> {
+    run(step, Part::Postgres)
+}
+
+/// Tests that start Redis servers.
+pub(crate) fn redis_step(step: &mut StepRun<'_>) -> Result<Verdict> {
+    run(step, Part::Redis)
+}
+
+/// Finds the ignored tests, provides what they need, and runs those that can run.
+fn run(step: &mut StepRun<'_>, part: Part) -> Result<Verdict> {
     let listed =
         step.cargo(&["test", "--workspace", "--locked", "--tests", "--", "--ignored", "--list"])?;
     if !listed {
@@ -34,23 +79,34 @@ pub(crate) fn step(step: &mut StepRun<'_>) -> Result<Verdict> {
     }
     let groups = group(&test_names(&step.log_text()?))?;
     let mut chosen: Vec<String> = Vec::new();
-    let mut waiting = 0;
-    for (need, names) in groups {
+    let (mut waiting, mut skipped) = (0, false);
+    for (need, names) in groups.into_iter().filter(|(need, _)| need.step == part) {
         if need.long && !step.session.long {
             waiting += names.len();
         } else if provide(step, need, names.len())? {
             chosen.extend(names);
+        } else {
+            skipped = true;
         }
     }
     let note = if waiting > 0 { format!("{waiting} more with --long") } else { String::new() };
     if chosen.is_empty() {
-        return Ok(Verdict::Passed(note));
+        let nothing_ran = skipped && waiting == 0;
+        return Ok(if nothing_ran { Verdict::Skipped } else { Verdict::Passed(note) });
     }
+    // Ended when this step is over, whatever comes of it.
+    let server = if part == Part::Postgres { Some(Postgres::start()?) } else { None };
     let before = step.log_text()?.len();
-    let mut args = vec!["test", "--workspace", "--locked", "--no-fail-fast", "--tests", "--"];
-    args.extend(["--ignored", "--exact"]);
-    args.extend(chosen.iter().map(String::as_str));
-    let success = step.cargo(&args)?;
+    let mut command = cargo::command();
+    command.args(["test", "--workspace", "--locked", "--no-fail-fast", "--tests", "--"]);
+    command.args(["--ignored", "--exact"]).args(&chosen).env("CARGO_TERM_COLOR", "never");
+    if let Some(server) = &server {
+        command.envs(server.variables()?);
+    }
+    if part == Part::Redis {
+        command.envs(redis::variables()?);
+    }
+    let success = step.run(&mut command)?;
     let ran = Counts::of(&step.log_text()?[before..]);
     let counts = step.session.counts.map(|counts| counts.with_ignored_run(ran));
     step.session.counts = Some(counts.unwrap_or(ran));
@@ -110,15 +166,18 @@ mod tests {
      Running unittests src/lib.rs (target/debug/deps/x)
 clock::tests::needs_root_a_time_namespace_is_refused: test
 needs_faketime_a_step_changes_nothing: test
+needs_postgres_the_store_keeps_its_contract: test
+needs_redis_the_store_keeps_its_contract: test
 long_soak: test
-3 tests, 0 benchmarks
+5 tests, 0 benchmarks
 ";
         let names = test_names(output);
-        assert_eq!(names.len(), 3);
+        assert_eq!(names.len(), 5);
         let groups = group(&names).unwrap();
         let prefixes: Vec<&str> = groups.iter().map(|(need, _)| need.prefix).collect();
-        assert_eq!(prefixes, ["needs_root_", "needs_faketime_", "long_"]);
-        assert_eq!(groups[2].1, ["long_soak"]);
+        let known: Vec<&str> = NEEDS.iter().map(|need| need.prefix).collect();
+        assert_eq!(prefixes, known);
+        assert_eq!(groups[4].1, ["long_soak"]);
     }
 
     #[test]

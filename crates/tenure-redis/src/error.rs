@@ -1,0 +1,152 @@
+//! Turns everything that can go wrong into one sentence that says what to do.
+
+use std::time::Duration;
+
+use redis::{ErrorKind as Driver, RedisError, ServerError};
+use tenure_core::{Error, ErrorKind};
+
+/// The name of this store in errors.
+pub(crate) const STORE: &str = "redis";
+
+/// What an ACL user needs; the README has the same list.
+pub(crate) const PRIVILEGES: &str = "+evalsha +eval +info +time +get +set +del +pexpire +pttl \
+     +hget +hset +hmget +hdel +publish +subscribe +ping";
+
+/// An error of this store.
+pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+    Error::new(kind, message).in_store(STORE)
+}
+
+/// The server did not answer in time.
+pub(crate) fn silent(address: &str, what: &str, waited: Duration) -> Error {
+    new(
+        ErrorKind::Unavailable,
+        format!(
+            "{address} did not {what} within {} ms; is the server stopped or out of reach?",
+            waited.as_millis()
+        ),
+    )
+}
+
+/// What the driver says, in our words.
+pub(crate) fn from_driver(address: &str, error: RedisError) -> Error {
+    let code = error.code().map(str::to_owned);
+    let detail = error.detail().unwrap_or_default().to_owned();
+    let (kind, message) = match (error.kind(), code) {
+        (_, Some(code)) => from_code(address, &code, &detail),
+        (Driver::AuthenticationFailed, _) => {
+            (ErrorKind::Denied, format!("{address} refused the user or the password; mend the URL"))
+        }
+        (Driver::Parse | Driver::UnexpectedReturnType | Driver::RESP3NotSupported, _) => (
+            ErrorKind::Config,
+            format!("what listens at {address} is not a Redis server; look at host and port"),
+        ),
+        (Driver::InvalidClientConfig, _) => (
+            ErrorKind::Unsupported,
+            format!("{address} can't be reached by this build: {error}; mend the URL"),
+        ),
+        _ if error.is_connection_refusal() => {
+            (ErrorKind::Unavailable, format!("nobody listens at {address}; is the server running?"))
+        }
+        _ if error.is_io_error() => (
+            ErrorKind::Unavailable,
+            format!("the connection to {address} broke: {error}; is it a Redis, and running?"),
+        ),
+        _ => (ErrorKind::Unavailable, format!("{address} did not answer as expected: {error}")),
+    };
+    new(kind, message).caused_by(error)
+}
+
+/// What the server answered to one call, in our words.
+pub(crate) fn from_server(address: &str, error: &ServerError) -> Error {
+    let detail = error.details().unwrap_or_default();
+    let (kind, message) = from_code(address, error.code(), detail);
+    new(kind, message).caused_by(RedisError::from(error.clone()))
+}
+
+/// The script answered something that it never answers.
+pub(crate) fn odd_answer() -> Error {
+    new(ErrorKind::Corrupt, "a script gave an answer that it can't give; report this as a bug")
+}
+
+fn from_code(address: &str, code: &str, detail: &str) -> (ErrorKind, String) {
+    use ErrorKind::{Config, Corrupt, Denied, Unavailable, Unsupported};
+    let (kind, advice) = match code {
+        "NOAUTH" => (Denied, "wants a password; write redis://USER:PASSWORD@HOST"),
+        "WRONGPASS" => (Denied, "refused the user or the password; mend the URL"),
+        "NOPERM" => return (Denied, no_permission(address, detail)),
+        "ERR" if detail.contains("can't run this command") => {
+            return (Denied, no_permission(address, detail));
+        }
+        "ERR" if detail.contains("AUTH") => (Denied, "wants no password; leave it out of the URL"),
+        "ERR" if detail.contains("DB index") => {
+            (Config, "has no database of this number; see `databases` in its configuration")
+        }
+        "ERR" if detail.starts_with("unknown command") => {
+            (Unsupported, "does not run scripts; is it a Sentinel, or another program?")
+        }
+        "WRONGTYPE" => (
+            Config,
+            "has another program's data under the name of this election; choose another name, \
+             or a prefix of your own",
+        ),
+        "READONLY" => (Unavailable, "is a read-only replica; connect to the primary"),
+        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => {
+            return (Unsupported, in_cluster(address));
+        }
+        "LOADING" => (Unavailable, "is loading its data; try again in a moment"),
+        "MASTERDOWN" => (Unavailable, "is a replica without its primary; connect to the primary"),
+        "BUSY" => (Unavailable, "is busy with a long script of somebody's; end that"),
+        "OOM" => (Unavailable, "has used up its `maxmemory`; give it more"),
+        "MISCONF" => (Unavailable, "can't save its data and takes no writes; look at its disk"),
+        "NOREPLICAS" => (Unavailable, "has too few replicas to take writes; look at them"),
+        "TENURERANGE" => (Unsupported, "has no term left for this election; choose another name"),
+        "TENURENORUN" => (Unsupported, "does not tell its run_id; use settle=off if you must"),
+        _ => {
+            return (Corrupt, format!("{address} answered {code} {detail}; look at its log"));
+        }
+    };
+    (kind, format!("{address} {advice}"))
+}
+
+fn no_permission(address: &str, detail: &str) -> String {
+    format!(
+        "{address} knows this user and says no: {detail}; its ACL needs {PRIVILEGES}, the keys of \
+         the elections and the channel of hints (without +info, settle=off)"
+    )
+}
+
+/// The server is one of a Cluster.
+pub(crate) fn in_cluster(address: &str) -> String {
+    format!(
+        "{address} is part of a Cluster, and this version does not speak Cluster; use a server of \
+         its own"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_trouble_has_its_sentence() {
+        for (code, detail, kind, word) in [
+            ("NOAUTH", "Authentication required.", ErrorKind::Denied, "PASSWORD"),
+            ("WRONGPASS", "invalid", ErrorKind::Denied, "mend the URL"),
+            ("NOPERM", "the 'eval' command", ErrorKind::Denied, "+evalsha"),
+            ("ERR", "The user executing the script can't run this command", ErrorKind::Denied, "+"),
+            ("ERR", "DB index is out of range", ErrorKind::Config, "databases"),
+            ("ERR", "unknown command 'EVALSHA'", ErrorKind::Unsupported, "Sentinel"),
+            ("WRONGTYPE", "", ErrorKind::Config, "prefix"),
+            ("READONLY", "", ErrorKind::Unavailable, "primary"),
+            ("MOVED", "1 h:1", ErrorKind::Unsupported, "Cluster"),
+            ("OOM", "", ErrorKind::Unavailable, "maxmemory"),
+            ("TENURERANGE", "", ErrorKind::Unsupported, "another name"),
+            ("WHAT", "is this", ErrorKind::Corrupt, "WHAT is this"),
+        ] {
+            let (got, message) = from_code("redis://h/0", code, detail);
+            assert_eq!(got, kind, "{message}");
+            assert!(message.contains(word), "{message}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+-- KEYS: lease, companion, the release of this candidate, marker.
+-- ARGV: candidate, seq, above or '', floor or '', ttl in ms, metadata or '', settle in ms or 'off'.
+local candidate, seq, ttl, metadata = ARGV[1], ARGV[2], ARGV[5], ARGV[6]
+local above, floor = tonumber(ARGV[3]) or 0, tonumber(ARGV[4]) or 0
+
+local seen = look()
+local released = redis.call('GET', KEYS[3])
+if (seen.holder and seen.holder ~= candidate) or (released and at_most(seq, released)) then
+  return sight('refused', seen)
+end
+
+-- Not even the own term is granted again before the server has settled: what it remembers may be
+-- older than a reign that it forgot.
+local left, run = settling(KEYS[4], ARGV[7], true)
+if type(left) == 'table' then
+  return left
+end
+if left > 0 then
+  return sight('refused', seen, left)
+end
+
+if seen.ours and tonumber(seen.term) > above then
+  -- The reply to an acquire was lost: the same term again (C1). So is a replay of this script.
+  redis.call('PEXPIRE', KEYS[1], ttl)
+  if not at_most(seq, seen.seq) then
+    redis.call('HSET', KEYS[2], 'seq', seq)
+  end
+  if seen.ttl ~= ttl then
+    redis.call('HSET', KEYS[2], 'ttl', ttl)
+  end
+  return granted(seen.term, seen.asked == '1')
+end
+
+-- The stored term may be stale or gone; the clock keeps the next one above it all the same (R1).
+local term = math.max((tonumber(seen.term or nil) or 0) + 1, now, floor, above + 1)
+if term > TERM_MAX then
+  return redis.error_reply('TENURERANGE the election has used up its terms')
+end
+term = text(term)
+-- What a full server refuses comes first, so that nothing is half done.
+redis.call('HSET', KEYS[2], 'holder', candidate, 'term', term, 'ttl', ttl, 'seq', seq,
+  'since', text(now), 'asked', '0', 'run', run, 'metadata', metadata)
+redis.call('SET', KEYS[1], candidate, 'PX', ttl)
+local ran_out = not seen.holder and seen.noted and seen.noted ~= '' and seen.ttl
+return granted(term, false, ran_out or '')

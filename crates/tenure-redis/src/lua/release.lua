@@ -1,0 +1,25 @@
+-- KEYS: lease, companion, the release of this candidate.
+-- ARGV: candidate, term or '', seq, memory in ms, channel of hints, election.
+local seen = look()
+local named = ARGV[2] ~= ''
+local held = seen.ours and seen.holder == ARGV[1]
+local vacates = held and ((named and seen.term == ARGV[2])
+  or (not named and at_most(seen.seq, ARGV[3])))
+if vacates then
+  -- First, and allowed on a full server. The term stays.
+  redis.call('DEL', KEYS[1])
+  redis.call('HDEL', KEYS[2], 'holder')
+end
+-- Acquires up to this one are refused when they arrive late (C2); a late release lowers nothing.
+local before = redis.call('GET', KEYS[3])
+local last = ARGV[3]
+if before and at_most(last, before) then
+  last = before
+end
+redis.call('SET', KEYS[3], last, 'PX', ARGV[4])
+if not vacates then
+  return sight('refused', seen)
+end
+local answer = granted(seen.term)
+answer[7] = hint(ARGV[5], ARGV[6]) and '1' or '0'
+return answer

@@ -1,0 +1,213 @@
+//! The handle that users hold.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::{
+    BoxFuture, Channels, Error, ErrorKind, Expiry, Hints, Ledger, Name, Op, Reply, Store, StoreInfo,
+};
+
+use crate::config::RedisConfig;
+use crate::error;
+use crate::hints::Hub;
+use crate::keys::Keys;
+use crate::lease;
+use crate::link::Link;
+use crate::script::Call;
+
+/// How many ops one pipeline carries.
+const BATCH_LIMIT: usize = 1_000;
+
+/// A call is given at least this long, however short the ttl.
+const CALL_MIN: Duration = Duration::from_millis(250);
+
+/// Leases in one Redis server, for all processes that can reach it.
+///
+/// A clone is another handle onto the same connections.
+///
+/// # Guarantees
+/// The whole contract of [`Store`], as far as the server keeps its memory; the crate's
+/// documentation has the table.
+///
+/// # Examples
+/// ```no_run
+/// use tenure_core::{Name, StoreExt};
+/// use tenure_redis::RedisConfig;
+///
+/// # async fn example() -> Result<(), tenure_core::Error> {
+/// let store = RedisConfig::from_url("redis://localhost/0")?.open()?;
+/// store.check().await?;
+/// let sight = store.read(&Name::new("invoices")?).await?;
+/// println!("{:?}", sight.lease);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisStore(Arc<Shared>);
+
+struct Shared {
+    config: Arc<RedisConfig>,
+    keys: Keys,
+    link: Arc<Link>,
+    hub: Arc<Hub>,
+}
+
+impl RedisStore {
+    pub(crate) fn open_with(config: RedisConfig) -> Result<RedisStore, Error> {
+        let config = Arc::new(config);
+        let keys = Keys::new(&config.prefix);
+        let link = Arc::new(Link::new(config.clone()).map_err(|error| error.during("open"))?);
+        let hub = Arc::new(Hub::new(link.clone(), &keys, config.connect_timeout));
+        Ok(RedisStore(Arc::new(Shared { config, keys, link, hub })))
+    }
+
+    /// Where the store is, without secrets.
+    pub fn address(&self) -> String {
+        self.0.link.address().to_owned()
+    }
+
+    /// Connects if need be, and looks whether the server can be used at all.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no lease is changed.
+    ///
+    /// # Errors
+    /// - `Unavailable`: nobody answers, or the server takes no writes now.
+    /// - `Denied`: a wrong password, or a missing privilege.
+    /// - `Config`: what listens there is not a Redis server.
+    /// - `Unsupported`: a Cluster, or a server without scripts.
+    pub async fn check(&self) -> Result<(), Error> {
+        let within = self.0.config.call_timeout.max(self.0.config.connect_timeout);
+        self.0.link.check(within).await.map_err(|error| error.during("check"))
+    }
+
+    /// The names of all elections that a tenure candidate ever led here, in order. Looks at every
+    /// key of the database, a thousand at a time, and needs `+scan`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is changed.
+    ///
+    /// # Errors
+    /// Whatever kept the server from answering.
+    pub async fn elections(&self) -> Result<Vec<Name>, Error> {
+        let Shared { config, keys, link, .. } = &*self.0;
+        // A key that moves in the server's table may be told twice.
+        let mut names = BTreeSet::new();
+        let mut cursor = "0".to_owned();
+        loop {
+            let part = link.scan(&cursor, keys.companions(), config.call_timeout).await;
+            let (next, found) = part.map_err(|error| error.during("list"))?;
+            names.extend(found.iter().filter_map(|key| keys.election_of(key)));
+            if next == "0" {
+                return Ok(names.into_iter().collect());
+            }
+            cursor = next;
+        }
+    }
+
+    /// How long a batch may take: the driver gives up on a renewal after a sixth of the ttl, and
+    /// the one after it wants a connection that works.
+    fn within(&self, ops: &[Op]) -> Duration {
+        let longest = self.0.config.call_timeout.max(self.0.config.connect_timeout);
+        let ttl = ops.iter().filter_map(lease::ttl).min();
+        ttl.map_or(longest, |ttl| (ttl / 6).max(CALL_MIN).min(longest))
+    }
+
+    async fn answer(&self, ops: &[Op]) -> Vec<Reply> {
+        let Shared { config, keys, link, .. } = &*self.0;
+        let unknown =
+            |op: &Op, error: Error| Reply::Unknown(error.in_store(error::STORE).during(op.verb()));
+        let calls: Vec<Result<Call, Error>> =
+            ops.iter().map(|op| lease::call(op, keys, config.settle)).collect();
+        let sound: Vec<&Call> = calls.iter().filter_map(|call| call.as_ref().ok()).collect();
+        let answers = if sound.is_empty() {
+            Ok(Vec::new())
+        } else {
+            link.call(&sound, self.within(ops)).await
+        };
+        let mut answers = match answers {
+            Ok(answers) => answers.into_iter(),
+            Err(error) => return ops.iter().map(|op| unknown(op, error.clone())).collect(),
+        };
+        let each = ops.iter().zip(&calls).map(|(op, call)| {
+            let answer = match call {
+                Err(error) => Err(error.clone()),
+                Ok(_) => answers.next().ok_or_else(error::odd_answer),
+            };
+            let reply = answer.and_then(|answer| lease::reply(&answer, link.address()));
+            reply.unwrap_or_else(|error| unknown(op, error))
+        });
+        each.collect()
+    }
+}
+
+impl Store for RedisStore {
+    fn apply<'a>(&'a self, ops: &'a [Op]) -> BoxFuture<'a, Vec<Reply>> {
+        Box::pin(async move {
+            if ops.len() > BATCH_LIMIT {
+                let message = format!(
+                    "a batch of {} ops is too large, at most {BATCH_LIMIT} are taken; split it",
+                    ops.len()
+                );
+                let error = error::new(ErrorKind::Config, message);
+                let unknown = |op: &Op| Reply::Unknown(error.clone().during(op.verb()));
+                return ops.iter().map(unknown).collect();
+            }
+            self.0.hub.remember(ops);
+            self.answer(ops).await
+        })
+    }
+
+    fn hints(&self) -> Box<dyn Hints> {
+        self.0.hub.listen()
+    }
+
+    fn info(&self) -> StoreInfo {
+        let mut info = StoreInfo::new("redis", self.address());
+        info.expiry = Expiry::StoreClock;
+        // Not because the server writes them down, but because they follow its clock (R1).
+        info.durable_terms = true;
+        info.survives_restart = false;
+        info.sees_death = false;
+        info.hints = true;
+        info.batch_limit = BATCH_LIMIT;
+        info.min_ttl = Duration::from_millis(100);
+        info.fencing =
+            Some("a script that checks the term and runs your write: tenure_redis::fence");
+        info.residual = RESIDUAL.to_vec();
+        info
+    }
+
+    fn channels(&self) -> Option<&dyn Channels> {
+        None
+    }
+
+    fn ledger(&self) -> Option<&dyn Ledger> {
+        None
+    }
+}
+
+/// What is not promised.
+const RESIDUAL: [&str; 7] = [
+    "leases run out by the server's wall clock: if it is set forward by more than the margin, a \
+     second leader may be elected while the first still trusts itself; a fence stops it",
+    "terms stay above those that the server forgot as long as its clock is not set back behind \
+     them; `term_floor` helps after that",
+    "a server that restarts without its data, is flushed or fails over forgets leases; nothing \
+     new is granted for the settling time, which must be at least the largest ttl of all \
+     candidates, and settle=off gives that up",
+    "a failover loses the writes that the replica did not have yet, releases and fenced writes \
+     among them; WAIT makes that rarer and is no consensus",
+    "two primaries at once (a split brain) elect a leader each",
+    "a server with an eviction policy other than noeviction may evict a lease",
+    "clients that use plain SET, PEXPIRE and DEL have no term, give no hints and keep their own \
+     faults",
+];
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("address", &self.address()).finish_non_exhaustive()
+    }
+}

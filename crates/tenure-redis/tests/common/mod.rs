@@ -1,0 +1,254 @@
+//! Private Redis servers, and what most tests do with them.
+#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part of it")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::time::{ClockId, clock_gettime};
+use tenure_core::{CandidateId, Grant, Name, Op, Reply, Sight, StoreExt, Term, Time};
+use tenure_redis::{RedisConfig, RedisStore, Settle};
+
+/// The program, as `cargo xtask test` names it, or as it is found on the path.
+fn program() -> PathBuf {
+    std::env::var_os("TENURE_TEST_REDIS_SERVER").map_or("redis-server".into(), PathBuf::from)
+}
+
+/// A server of a test's own. It is ended by its process id when dropped.
+pub(crate) struct Server {
+    child: Option<Child>,
+    pub(crate) port: u16,
+    directory: tempfile::TempDir,
+    extra: Vec<String>,
+}
+
+impl Server {
+    /// A server that writes nothing to disk unless told.
+    pub(crate) fn start() -> Server {
+        Server::start_with(&[])
+    }
+
+    /// A server with more settings, as on its command line.
+    pub(crate) fn start_with(extra: &[&str]) -> Server {
+        for _ in 0..5 {
+            // Somebody else may take the port in between: then the server ends at once.
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let directory = tempfile::tempdir().unwrap();
+            let extra = extra.iter().map(|word| (*word).to_owned()).collect();
+            let mut server = Server { child: None, port, directory, extra };
+            if server.launch() {
+                return server;
+            }
+        }
+        panic!("{} did not start; install Debian's package redis-server", program().display());
+    }
+
+    /// Starts the process. Whether it answers.
+    fn launch(&mut self) -> bool {
+        let port = self.port.to_string();
+        let mut command = Command::new(program());
+        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"]);
+        command.args(["--appendonly", "no", "--dir"]).arg(self.directory.path());
+        command.args(&self.extra).stdin(Stdio::null()).stdout(Stdio::null());
+        self.child = Some(command.spawn().unwrap());
+        for _ in 0..500 {
+            if matches!(self.child.as_mut().unwrap().try_wait(), Ok(Some(_))) {
+                return false;
+            }
+            // Any answer will do: one that wants a password is up as well.
+            if self.try_run(&["PING"]).is_some_and(|answer| !answer.starts_with("-LOADING")) {
+                return true;
+            }
+            // tidy: sleep because another process has to come up
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/0", self.port)
+    }
+
+    pub(crate) fn config(&self) -> RedisConfig {
+        RedisConfig::from_url(&self.url()).unwrap()
+    }
+
+    /// A store that settles this long.
+    pub(crate) fn store(&self, settle: Settle) -> RedisStore {
+        self.config().with_settle(settle).open().unwrap()
+    }
+
+    /// A store that does not settle.
+    pub(crate) fn settled(&self) -> RedisStore {
+        self.store(Settle::Off)
+    }
+
+    /// Kills the process, as a crash would, and starts it again on what is on disk.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        assert!(self.launch(), "the server did not come back");
+    }
+
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    pub(crate) fn come_back(&mut self) {
+        assert!(self.launch(), "the server did not come back");
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(self.child.as_ref().unwrap()), signal).unwrap();
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// One command on a plain connection; the first line of the answer, and the text behind it.
+    pub(crate) fn run(&self, words: &[&str]) -> String {
+        self.try_run(words).unwrap()
+    }
+
+    fn try_run(&self, words: &[&str]) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+        match line.trim_end().strip_prefix('$').map(|length| length.parse::<usize>()) {
+            Some(Ok(length)) => {
+                let mut text = vec![0; length];
+                reader.read_exact(&mut text).ok()?;
+                String::from_utf8(text).ok()
+            }
+            _ => Some(line.trim_end().to_owned()),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The boot clock, which the server's wall clock keeps pace with here.
+pub(crate) fn now() -> Time {
+    let now = clock_gettime(ClockId::Boottime);
+    Time::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// Waits for the server's clock: a lease has to run out, a server to settle.
+pub(crate) async fn wait(span: Duration) {
+    let _elapsed = tokio::time::timeout(span, std::future::pending::<()>()).await;
+}
+
+pub(crate) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A candidate in an election.
+#[derive(Clone)]
+pub(crate) struct Player {
+    pub(crate) election: Name,
+    pub(crate) candidate: CandidateId,
+    pub(crate) ttl: Duration,
+}
+
+pub(crate) fn player(election: &str, label: &str, ttl: Duration) -> Player {
+    let incarnation = u128::from(label.len() as u64) << 64 | 7;
+    Player {
+        election: Name::new(election).unwrap(),
+        candidate: CandidateId::new(label, incarnation).unwrap(),
+        ttl,
+    }
+}
+
+impl Player {
+    pub(crate) fn acquire_op(&self, seq: u64, above: Option<Term>) -> Op {
+        Op::Acquire {
+            election: self.election.clone(),
+            candidate: self.candidate.clone(),
+            seq,
+            above,
+            floor: None,
+            ttl: self.ttl,
+            metadata: None,
+        }
+    }
+
+    pub(crate) async fn acquire(&self, store: &RedisStore, seq: u64) -> Reply {
+        store.apply_one(&self.acquire_op(seq, None)).await
+    }
+
+    /// An acquire that must be granted.
+    pub(crate) async fn takes(&self, store: &RedisStore, seq: u64) -> Grant {
+        granted(self.acquire(store, seq).await)
+    }
+
+    pub(crate) async fn renew(&self, store: &RedisStore, term: Term) -> Reply {
+        store
+            .apply_one(&Op::Renew {
+                election: self.election.clone(),
+                candidate: self.candidate.clone(),
+                term,
+                ttl: self.ttl,
+            })
+            .await
+    }
+
+    pub(crate) async fn release(&self, store: &RedisStore, term: Option<Term>, seq: u64) -> Reply {
+        store
+            .apply_one(&Op::Release {
+                election: self.election.clone(),
+                candidate: self.candidate.clone(),
+                term,
+                seq,
+            })
+            .await
+    }
+
+    pub(crate) async fn sight(&self, store: &RedisStore) -> Sight {
+        store.read(&self.election).await.unwrap()
+    }
+}
+
+#[track_caller]
+pub(crate) fn granted(reply: Reply) -> Grant {
+    match reply {
+        Reply::Granted(grant) => grant,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+#[track_caller]
+pub(crate) fn refused(reply: Reply) -> Sight {
+    match reply {
+        Reply::Refused(sight) => sight,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[track_caller]
+pub(crate) fn unknown(reply: Reply) -> tenure_core::Error {
+    match reply {
+        Reply::Unknown(error) => error,
+        other => panic!("not unknown: {other:?}"),
+    }
+}
+
+pub(crate) fn copy(from: &Path, to: &Path) {
+    std::fs::copy(from, to).unwrap();
+}

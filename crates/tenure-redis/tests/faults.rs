@@ -1,0 +1,229 @@
+//! Servers that hang, pause, vanish and forget; requests that arrive twice.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::future::poll_fn;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tenure_core::{ErrorKind, Hint, Name, Op, Reply, Store, StoreExt};
+use tenure_redis::{RedisConfig, Settle};
+
+use common::{Server, granted, ms, now, player, refused, unknown, wait};
+
+/// A call on a ttl of 3 s takes at most 500 ms to connect and 500 ms to be answered.
+const TTL: Duration = Duration::from_secs(3);
+const BOUND: Duration = Duration::from_millis(1_400);
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_a_hung_server_is_an_unknown_outcome_in_bounded_time() {
+    let server = Server::start();
+    let (store, a) = (server.settled(), player("jobs", "a", TTL));
+    let term = a.takes(&store, 1).await.term;
+    server.signal(Signal::STOP);
+    // The first hangs on the old connection, the second on a new one that the kernel took.
+    for _ in 0..2 {
+        let started = now();
+        let error = unknown(a.renew(&store, term).await);
+        let took = now() - started;
+        assert!(took < BOUND, "{took:?}");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    server.signal(Signal::CONT);
+    granted(a.renew(&store, term).await);
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_a_paused_server_is_an_unknown_outcome_and_works_on() {
+    let server = Server::start();
+    let (store, a) = (server.settled(), player("jobs", "a", TTL));
+    let term = a.takes(&store, 1).await.term;
+    server.run(&["CLIENT", "PAUSE", "1500", "ALL"]);
+    let started = now();
+    unknown(a.renew(&store, term).await);
+    assert!(now() - started < BOUND);
+    wait(ms(1_600)).await;
+    granted(a.renew(&store, term).await);
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_nothing_queues_while_the_server_is_away() {
+    let mut server = Server::start();
+    let (store, a) = (server.settled(), player("jobs", "a", TTL));
+    a.takes(&store, 1).await;
+    server.kill();
+    let started = now();
+    for seq in 2..6 {
+        unknown(a.acquire(&store, seq).await);
+    }
+    assert!(now() - started < BOUND, "a refused connection needs no waiting");
+    let error = unknown(a.acquire(&store, 6).await);
+    assert!(error.message().contains("nobody listens"), "{error}");
+    server.come_back();
+    assert!(a.sight(&store).await.lease.is_none(), "what was sent meanwhile came after all");
+    a.takes(&store, 7).await;
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_a_black_hole_is_given_up_in_time() {
+    let hole = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://127.0.0.1:{}", hole.local_addr().unwrap().port());
+    let store = RedisConfig::from_url(&url).unwrap().open().unwrap();
+    let started = now();
+    let error = unknown(player("jobs", "a", TTL).acquire(&store, 1).await);
+    assert!(now() - started < BOUND, "{error}");
+    assert!(error.message().contains("out of reach"), "{error}");
+}
+
+/// The server is well, and the network swallows one connection: the next call has a new one.
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_a_connection_that_hangs_is_replaced() {
+    let server = Server::start();
+    let (port, swallow) = proxy(server.port);
+    let url = format!("redis://127.0.0.1:{port}/0?settle=off");
+    let store = RedisConfig::from_url(&url).unwrap().open().unwrap();
+    let a = player("jobs", "a", TTL);
+    let term = a.takes(&store, 1).await.term;
+    swallow.store(true, Ordering::SeqCst);
+    unknown(a.renew(&store, term).await);
+    granted(a.renew(&store, term).await);
+}
+
+/// Forwards connections to a port. Those that are open when the switch is thrown are swallowed.
+fn proxy(to: u16) -> (u16, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let swallow = Arc::new(AtomicBool::new(false));
+    let switch = swallow.clone();
+    std::thread::spawn(move || {
+        for (number, client) in listener.incoming().enumerate() {
+            let client = client.unwrap();
+            let server = TcpStream::connect(("127.0.0.1", to)).unwrap();
+            let ways =
+                [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)];
+            for (mut from, mut to) in ways {
+                let switch = switch.clone();
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(read @ 1..) = from.read(&mut bytes) {
+                        let swallowed = number == 0 && switch.load(Ordering::SeqCst);
+                        if !swallowed && to.write_all(&bytes[..read]).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        }
+    });
+    (port, swallow)
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_a_flushed_script_cache_changes_nothing() {
+    let server = Server::start();
+    let (store, a) = (server.settled(), player("jobs", "a", TTL));
+    let term = a.takes(&store, 1).await.term;
+    server.run(&["SCRIPT", "FLUSH"]);
+    granted(a.renew(&store, term).await);
+    server.run(&["SCRIPT", "FLUSH"]);
+    let names: Vec<Name> = (0..50).map(|i| Name::new(format!("many {i}")).unwrap()).collect();
+    let mut ops: Vec<Op> =
+        names.iter().map(|name| player(name.as_str(), "a", TTL).acquire_op(1, None)).collect();
+    ops.extend(names.iter().map(|name| Op::Read { election: name.clone() }));
+    let replies = store.apply(&ops).await;
+    assert_eq!(replies.len(), 100);
+    assert!(replies[..50].iter().all(|reply| matches!(reply, Reply::Granted(_))), "{replies:?}");
+    assert!(replies[50..].iter().all(|reply| matches!(reply, Reply::Seen(_))), "{replies:?}");
+}
+
+/// Clients and proxies send a request again when they lost its reply.
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_scripts_that_run_twice_do_no_harm() {
+    let server = Server::start();
+    let (store, a, b) = (server.settled(), player("jobs", "a", TTL), player("jobs", "bb", TTL));
+    let acquire = a.acquire_op(1, None);
+    let term = granted(store.apply_one(&acquire).await).term;
+    assert_eq!(granted(store.apply_one(&acquire).await).term, term, "C1");
+    let again = a.acquire_op(2, Some(term));
+    let next = granted(store.apply_one(&again).await).term;
+    assert!(next > term);
+    assert_eq!(granted(store.apply_one(&again).await).term, next, "C1");
+    for _ in 0..2 {
+        assert_eq!(granted(a.renew(&store, next).await).term, next);
+    }
+    granted(a.release(&store, Some(next), 2).await);
+    refused(a.release(&store, Some(next), 2).await);
+    refused(store.apply_one(&acquire).await);
+    refused(store.apply_one(&again).await);
+    refused(a.renew(&store, next).await);
+    let others = b.takes(&store, 1).await.term;
+    refused(a.release(&store, Some(next), 2).await);
+    granted(b.renew(&store, others).await);
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_hints_come_back_with_the_server() {
+    let mut server = Server::start();
+    let (store, a) = (server.settled(), player("jobs", "a", TTL));
+    a.takes(&store, 1).await;
+    let other = server.settled();
+    let mut hints = store.hints();
+    assert_eq!(poll_fn(|cx| hints.poll_next(cx)).await, Some(Hint::Any), "from now on");
+    server.restart();
+    let subscribed = tokio::time::timeout(TTL, poll_fn(|cx| hints.poll_next(cx))).await;
+    assert_eq!(subscribed.unwrap(), Some(Hint::Any), "some were missed");
+    let term = a.takes(&other, 2).await.term;
+    player("unrelated", "a", TTL).takes(&other, 1).await;
+    granted(player("unrelated", "a", TTL).release(&other, None, 1).await);
+    granted(a.release(&other, Some(term), 2).await);
+    let told = tokio::time::timeout(TTL, poll_fn(|cx| hints.poll_next(cx))).await;
+    assert_eq!(told.unwrap(), Some(Hint::Election(a.election.clone())));
+}
+
+/// C3: a runtime of the user's that is blocked holds up no call on another one.
+#[test]
+#[ignore = "needs redis-server"]
+fn needs_redis_a_blocked_runtime_holds_up_no_other() {
+    let server = Server::start();
+    let store = server.settled();
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    let blocked = runtime();
+    blocked.block_on(store.check()).unwrap();
+    // Nobody drives the first runtime from here on.
+    runtime().block_on(async {
+        player("jobs", "a", TTL).takes(&store, 1).await;
+    });
+    drop(blocked);
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_elections_are_listed_under_their_prefix() {
+    let server = Server::start();
+    let mine = server.config().with_settle(Settle::Off).with_prefix("mine:").open().unwrap();
+    let names = ["a", "b:c", "odd}", "{tag}:x", "日本"];
+    for name in names {
+        player(name, "a", TTL).takes(&mine, 1).await;
+        granted(player(name, "a", TTL).release(&mine, None, 1).await);
+    }
+    player("theirs", "a", TTL).takes(&server.settled(), 1).await;
+    let mut expected: Vec<Name> = names.iter().map(|name| Name::new(name).unwrap()).collect();
+    expected.sort_unstable();
+    assert_eq!(mine.elections().await.unwrap(), expected);
+}

@@ -1,0 +1,212 @@
+//! A private PostgreSQL on loopback.
+//!
+//! It refuses to run as root, so as root it is started as the user `postgres`, whom its packages
+//! bring, with its data where that user can get at it.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::free_port;
+use crate::cargo;
+use crate::packages::{self, Tool};
+use crate::process::{self, Group, Stopwatch};
+
+/// The server, from whichever version the distribution has.
+pub(crate) const POSTGRES: Tool = Tool { command: "postgres", packages: &["postgresql"] };
+
+/// The user that runs it if we are root.
+const USER: &str = "postgres";
+
+/// The password of its superuser. It listens on loopback only, and not for long.
+const PASSWORD: &str = "tenure-test";
+
+const START_MAX: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(100);
+
+/// A running server. Dropping it ends it and removes its data.
+pub(crate) struct Postgres {
+    group: Group,
+    port: u16,
+    // Dropped after the group: fields go in order.
+    _home: Home,
+}
+
+impl Postgres {
+    /// Makes a new cluster and starts it.
+    pub(crate) fn start() -> Result<Self> {
+        let owner = if packages::is_root() { Some(account(USER)?) } else { None };
+        let home = Home::create(owner)?;
+        let data = home.path.join("data");
+        let password = home.path.join("password");
+        fs::write(&password, PASSWORD)?;
+        if let Some((uid, gid)) = owner {
+            chown(&password, Some(uid), Some(gid))?;
+        }
+        let log = File::create(cargo::scratch()?.join("logs-postgres.log"))?;
+        let mut initdb = command("initdb", owner, &home.path)?;
+        initdb.args(["--username", "postgres", "--auth", "scram-sha-256", "--encoding", "UTF8"]);
+        initdb.args(["--locale", "C.UTF-8", "--no-sync", "--pwfile"]).arg(&password);
+        initdb.arg("--pgdata").arg(&data);
+        initdb.stdout(log.try_clone()?).stderr(log.try_clone()?);
+        if !Group::spawn(&mut initdb)?.wait(|_| ())?.success() {
+            bail!("initdb failed; see target/xtask/logs-postgres.log");
+        }
+        let port = free_port()?;
+        let mut server = command("postgres", owner, &home.path)?;
+        server.arg("-D").arg(&data).args(["-p", &port.to_string()]);
+        for setting in [
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+            "max_connections=200",
+            "max_prepared_transactions=10",
+        ] {
+            server.args(["-c", setting]);
+        }
+        server.stdout(log.try_clone()?).stderr(log);
+        let group = Group::spawn(&mut server)?;
+        let running = Self { group, port, _home: home };
+        running.wait_until_ready(owner)?;
+        Ok(running)
+    }
+
+    /// What tests have to know: how to reach it, and how to start one that they may crash.
+    pub(crate) fn variables(&self) -> Result<Vec<(&'static str, String)>> {
+        let server = packages::find("postgres").context("cannot find postgres")?;
+        // Its own directory, with the other programs, where this is a link to it.
+        let server = fs::canonicalize(server)?;
+        let bin = server.parent().context("postgres lies in a directory")?;
+        let mut variables = vec![
+            ("TENURE_TEST_POSTGRES", self.url()),
+            ("TENURE_TEST_POSTGRES_BIN", bin.display().to_string()),
+        ];
+        if packages::is_root() {
+            let (uid, gid) = account(USER)?;
+            variables.push(("TENURE_TEST_POSTGRES_OWNER", format!("{uid}:{gid}")));
+        }
+        Ok(variables)
+    }
+
+    /// How to reach it, as its superuser.
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://postgres:{PASSWORD}@127.0.0.1:{}/postgres", self.port)
+    }
+
+    pub(super) fn group(&mut self) -> &mut Group {
+        &mut self.group
+    }
+
+    fn wait_until_ready(&self, owner: Option<(u32, u32)>) -> Result<()> {
+        let watch = Stopwatch::start();
+        let port = self.port.to_string();
+        while watch.elapsed() < START_MAX {
+            process::check_interrupted()?;
+            if self.group.leader_ended()? {
+                bail!("the server ended at once; see target/xtask/logs-postgres.log");
+            }
+            let mut ready = command("pg_isready", owner, Path::new("/"))?;
+            ready.args(["-q", "-h", "127.0.0.1", "-p", &port]);
+            ready.stdout(Stdio::null()).stderr(Stdio::null());
+            if Group::spawn(&mut ready)?.wait(|_| ())?.success() {
+                return Ok(());
+            }
+            thread::sleep(POLL);
+        }
+        bail!("the server was not ready after {START_MAX:?}; see target/xtask/logs-postgres.log")
+    }
+}
+
+/// One of the server's own programs, run by the right user.
+fn command(name: &str, owner: Option<(u32, u32)>, dir: &Path) -> Result<Command> {
+    let path = packages::find(name).with_context(|| format!("cannot find {name}"))?;
+    let mut command = Command::new(path);
+    // The directory that we are in may be out of that user's reach.
+    command.current_dir(dir).env("LC_ALL", "C.UTF-8");
+    if let Some((uid, gid)) = owner {
+        command.uid(uid).gid(gid);
+    }
+    Ok(command)
+}
+
+/// The directory of one cluster. Dropping it removes it.
+struct Home {
+    path: PathBuf,
+}
+
+impl Home {
+    fn create(owner: Option<(u32, u32)>) -> Result<Self> {
+        let scratch = cargo::scratch()?;
+        let parent = match owner {
+            Some(_) if !is_open_to_all(&scratch) => std::env::temp_dir(),
+            _ => scratch,
+        };
+        let path = parent.join(format!("tenure-postgres-{}", std::process::id()));
+        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        let home = Self { path };
+        fs::set_permissions(&home.path, fs::Permissions::from_mode(0o700))?;
+        if let Some((uid, gid)) = owner {
+            chown(&home.path, Some(uid), Some(gid))?;
+        }
+        Ok(home)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            eprintln!("warning: cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// Whether any user can get to this directory.
+fn is_open_to_all(path: &Path) -> bool {
+    let passable = |dir: &Path| fs::metadata(dir).is_ok_and(|m| m.permissions().mode() & 1 != 0);
+    path.ancestors().all(passable)
+}
+
+/// The ids of a user, from the system's own list.
+fn account(user: &str) -> Result<(u32, u32)> {
+    let list = fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd")?;
+    parse_account(&list, user).with_context(|| format!("there is no user {user}"))
+}
+
+fn parse_account(list: &str, user: &str) -> Option<(u32, u32)> {
+    // postgres:x:101:104:PostgreSQL administrator,,,:/var/lib/postgresql:/bin/bash
+    list.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let [name, _, uid, gid, ..] = fields[..] else {
+            return None;
+        };
+        (name == user).then(|| Some((uid.parse().ok()?, gid.parse().ok()?))).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_are_found_by_their_whole_name() {
+        let list = "root:x:0:0::/:/bin/sh\npostgresx:x:1:1::/:\npostgres:x:101:104:a,,:/v:/b\n";
+        assert_eq!(parse_account(list, "postgres"), Some((101, 104)));
+        assert_eq!(parse_account(list, "nobody"), None);
+        assert_eq!(parse_account("postgres:x:a:b::", "postgres"), None);
+    }
+
+    #[test]
+    fn a_directory_below_a_private_one_is_not_open_to_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        fs::set_permissions(&inner, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(!is_open_to_all(&inner));
+    }
+}
