@@ -338,3 +338,20 @@ fn a_guardian_that_dies_while_following_is_replaced_before_the_command_starts() 
         .unwrap();
     assert_eq!(attested, group, "the store knows the group that the command is in");
 }
+
+/// As in most containers: the session and the group of whoever started us have no number here.
+#[test]
+#[ignore = "needs root: makes a pid namespace"]
+fn needs_root_a_command_runs_and_ends_in_a_pid_namespace_of_its_own() {
+    let place = Place::new();
+    let script = "sleep 99 & echo @main; exit 7";
+    for round in 1..=3 {
+        let inside = place.command(&["run", "job", "--once", "--", "sh", "-c", script]);
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(inside.get_program());
+        command.args(inside.get_args()).env("TENURE_STORE", place.url());
+        let done = support::finish(&mut command);
+        assert_eq!((done.code, done.out.as_str()), (7, "@main\n"), "{done:?}");
+        assert!(done.err.contains(&format!("leading as term {round};")), "{done:?}");
+    }
+}

@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use nix::unistd::{Pid as NixPid, getpgid, getsid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, Result};
 use rustix::process::{
-    Pid, RawPid, Signal, getpgid, getpid, getsid, kill_process_group, pidfd_send_signal,
-    test_kill_process_group,
+    Pid, RawPid, Signal, getpid, kill_process_group, pidfd_send_signal, test_kill_process_group,
 };
 use tokio::io::unix::AsyncFd;
 
@@ -75,7 +75,8 @@ impl Group {
             return Err(Errno::SRCH);
         }
         if let Some(main) = &state.main
-            && getpgid(Some(main.pid)).is_ok_and(|group| group != self.id)
+            && getpgid(Some(NixPid::from_raw(main.pid.as_raw_pid())))
+                .is_ok_and(|group| group.as_raw() != self.id.as_raw_pid())
         {
             // The number may be a stranger's by now; the pidfd never is.
             let _ = pidfd_send_signal(&main.pidfd, signal);
@@ -163,7 +164,9 @@ impl Group {
 /// Whether a process of our session is in the group and is no zombie, or one that we shall reap:
 /// our child, or the child of a member that is about to leave it to us.
 fn has_members(group: Pid) -> bool {
-    let (own, session) = (getpid().as_raw_pid(), getsid(None).map_or(0, Pid::as_raw_pid));
+    // By nix: a session that began outside of our pid namespace, as in a container, has the id 0
+    // (in /proc too), and rustix takes that for impossible.
+    let (own, session) = (getpid().as_raw_pid(), getsid(None).map_or(0, NixPid::as_raw));
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let stats = entries.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
     let members: Vec<Stat> = stats

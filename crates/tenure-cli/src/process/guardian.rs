@@ -9,10 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 
 use nix::sys::signal::SigSet;
+use nix::unistd::getpgrp;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, Result, retry_on_intr};
 use rustix::net::{SocketType, sockopt::socket_type};
-use rustix::process::{Signal, getpgrp, getpid, kill_current_process_group, pidfd_send_signal};
+use rustix::process::{Signal, getpid, kill_current_process_group, pidfd_send_signal};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
@@ -25,7 +26,8 @@ use super::wire::Order;
 pub(super) fn run() -> ExitCode {
     let link = rustix::stdio::stdin();
     // Called by hand it would kill the group of whoever called it.
-    if getpgrp() != getpid() || socket_type(link) != Ok(SocketType::SEQPACKET) {
+    if getpgrp().as_raw() != getpid().as_raw_pid() || socket_type(link) != Ok(SocketType::SEQPACKET)
+    {
         return super::refuse("the guardian leads a process group and takes orders on stdin");
     }
     // Blocked, not handled: `kill 0` in the command reaches us too, with any signal it likes.

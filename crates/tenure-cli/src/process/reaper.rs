@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nix::errno::Errno as NixErrno;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::{Pid as NixPid, getpgid, getpgrp};
 use rustix::process::{
-    Pid, PidfdFlags, RawPid, WaitOptions, WaitStatus, getpgid, getpgrp, pidfd_open, wait, waitpgid,
-    waitpid,
+    Pid, PidfdFlags, RawPid, WaitOptions, WaitStatus, pidfd_open, wait, waitpgid, waitpid,
 };
 
 /// Where an exit code is put, in the shell's convention, when its process is reaped.
@@ -78,7 +78,9 @@ pub(super) fn reap_strays() {
         let spared = match children.get(&pid.as_raw_pid()) {
             Some(Role::Guardian) => true,
             Some(Role::Main(_)) => false,
-            None => getpgid(Some(pid)) == Ok(getpgrp()),
+            // By nix: the group of who was started from another pid namespace is 0, which is no
+            // pid to rustix.
+            None => getpgid(Some(NixPid::from_raw(pid.as_raw_pid()))) == Ok(getpgrp()),
         };
         if spared || !reap(&mut children, pid) {
             return;
