@@ -25,6 +25,11 @@ use state::{State, Want, Window};
 
 use crate::{Holder, Op, Term, Time};
 
+/// After so many unknown outcomes in a row a candidate asks by reads alone until one is answered.
+/// One whose answers come too late would else be granted the lease again and again without ever
+/// knowing, and keep everybody else from leading.
+const PROBE_AFTER: u32 = 2;
+
 /// One candidate in one election, as a pure state machine.
 ///
 /// Feed it with [`handle`](Machine::handle), carry out the [`Action`]s that it writes, in order.
@@ -197,7 +202,7 @@ impl Machine {
             }
             State::Held { sent_at, .. } if now >= timing.step_down_at(sent_at) => {
                 // Never led, so nobody is to be told; asking again heals or refuses.
-                self.doubt = true;
+                (self.doubt, self.failures) = (true, 0);
                 self.state = State::Waiting { next: Window::at(now), aside: false };
             }
             State::Held { term, sent_at, renew, lead_from } if now >= lead_from => {
@@ -354,6 +359,7 @@ impl Machine {
         }
         let flight = match &self.state {
             State::Waiting { next, .. } if now >= next.from => match self.want {
+                Want::Campaign if self.failures >= PROBE_AFTER => Flight::Read,
                 Want::Campaign => Flight::Acquire,
                 Want::Observe => Flight::Read,
                 Want::Rest => return,

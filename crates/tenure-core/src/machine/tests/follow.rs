@@ -63,6 +63,26 @@ fn unknown_attempts_back_off_up_to_one_renew_every() {
     assert!(longest > ms(900) && longest <= ms(1_000), "{longest:?}");
 }
 
+/// Found by a drill: a candidate whose answers came too late was granted the lease each time,
+/// never knew, and kept everybody else from leading.
+#[test]
+fn who_hears_nothing_takes_no_lease_until_it_hears_again() {
+    let mut rig = Rig::campaigning();
+    let mut now_ms = 0;
+    let mut acquires = 1;
+    for _ in 0..20 {
+        let (_, to) = wake(&rig.answer(now_ms, Outcome::Unknown));
+        now_ms = to.as_nanos().div_ceil(1_000_000);
+        rig.tick(now_ms);
+        acquires += usize::from(matches!(rig.op(), Op::Acquire { .. }));
+    }
+    assert_eq!(acquires, 2, "one more heals a lost reply; after that it only looks");
+    assert!(matches!(rig.op(), Op::Read { .. }));
+    let heard = rig.answer(now_ms + 10, Outcome::Seen(Sight::default()));
+    assert!(matches!(sends(&heard), Some(Op::Acquire { .. })), "at once: {heard:?}");
+    assert_eq!(leads(&rig.answer(now_ms + 20, granted(1))), Some(term(1)));
+}
+
 #[test]
 fn a_refusal_without_a_holder_is_tried_again_soon() {
     let mut rig = Rig::campaigning();
