@@ -42,12 +42,18 @@ mod term;
 mod time;
 mod timing;
 
-pub use channels::{Channels, Inbox, Message, Receipt};
+pub use channels::{
+    Acknowledged, Arrival, ChannelBacklog, Channels, DeadLetter, Delivery, Inbox, KEY_MEMORY,
+    Limits, Post, Posted, Taken, is_json,
+};
 pub use clock::Clock;
 pub use duration::{parse_duration, show_duration};
 pub use error::{Error, ErrorKind};
 pub use identity::{CandidateId, Holder, Name};
-pub use ledger::{Claim, Ledger, Tick, TickEnd};
+pub use ledger::{
+    LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked, Tick, TickEnd, TickRecord,
+    TickState, Transactions, check_job_name,
+};
 #[cfg(feature = "sabotage")]
 pub use machine::Sabotage;
 pub use machine::{Action, Actions, Input, Machine, Past, Pick, Reason, Report, Settings};

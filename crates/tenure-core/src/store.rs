@@ -138,6 +138,9 @@ pub struct StoreInfo {
     pub channels: bool,
     /// Whether a cron ledger is kept.
     pub ledger: bool,
+    /// Whether leaders on this store step down at the first renewal whose outcome is unknown,
+    /// instead of trying again while trust lasts, because its URL says so.
+    pub fail_closed: bool,
     /// What is *not* promised, a sentence each.
     pub residual: Vec<&'static str>,
 }
@@ -158,6 +161,7 @@ impl StoreInfo {
             fencing: None,
             channels: false,
             ledger: false,
+            fail_closed: false,
             residual: Vec::new(),
         }
     }
