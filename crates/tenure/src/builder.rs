@@ -8,6 +8,7 @@ use tenure_core::{Error, Metadata, Name, Settings, Store, Term, Timing};
 use tokio::sync::mpsc;
 
 use crate::callback::{CallbackResult, Callbacks, callback};
+use crate::channels::{Handlers, Office};
 use crate::command::{Command, NewSlot};
 use crate::election::Inner;
 use crate::relay::{ROOM, Relay};
@@ -28,9 +29,11 @@ pub struct ElectionBuilder {
     metadata: Option<String>,
     term_floor: Option<Term>,
     fail_closed: bool,
+    per_election_metrics: bool,
     #[cfg(feature = "sabotage")]
     sabotage: Option<tenure_core::Sabotage>,
     callbacks: Callbacks,
+    pub(crate) handlers: Handlers,
 }
 
 pub(crate) enum Source {
@@ -51,9 +54,11 @@ impl ElectionBuilder {
             metadata: None,
             term_floor: None,
             fail_closed: false,
+            per_election_metrics: false,
             #[cfg(feature = "sabotage")]
             sabotage: None,
             callbacks: Callbacks::default(),
+            handlers: Handlers::default(),
         }
     }
 
@@ -118,6 +123,13 @@ impl ElectionBuilder {
         self
     }
 
+    /// Counts this election by a label `election` of its own, beside `key_class`. A series for each
+    /// name: for those who have few elections.
+    pub fn per_election_metrics(mut self, wanted: bool) -> ElectionBuilder {
+        self.per_election_metrics = wanted;
+        self
+    }
+
     /// Makes the candidate wrong on purpose, for tests of the checkers.
     #[cfg(feature = "sabotage")]
     #[doc(hidden)]
@@ -176,10 +188,11 @@ impl ElectionBuilder {
         let metadata = self.metadata.as_deref().map(Metadata::new).transpose()?;
         let runtime = match tokio::runtime::Handle::try_current() {
             Ok(runtime) => Some(runtime),
-            Err(_) if self.callbacks.is_empty() => None,
+            Err(_) if self.callbacks.is_empty() && self.handlers.is_empty() => None,
             Err(_) => {
                 return Err(Error::config(
-                    "callbacks need a tokio runtime to run on; build the election inside one",
+                    "callbacks and handlers need a tokio runtime to run on; build the election \
+                     inside one",
                 ));
             }
         };
@@ -195,25 +208,36 @@ impl ElectionBuilder {
             }
         };
         timing.check_store_minimum(candidate.store_info().min_ttl)?;
+        self.handlers.check(&**candidate.store())?;
         candidate.reserve(&name)?;
         let mut settings = Settings::new(name.clone(), candidate.id().clone(), timing);
-        settings.metadata = metadata;
+        settings.metadata = metadata.clone();
         settings.term_floor = self.term_floor;
-        settings.fail_closed = self.fail_closed;
+        settings.fail_closed = self.fail_closed || candidate.store_info().fail_closed;
         #[cfg(feature = "sabotage")]
         {
             settings.sabotage = self.sabotage;
         }
         let id = candidate.next_slot();
         let clock = candidate.clock().clone();
-        let shared = Arc::new(Shared::new(name, candidate.id().clone(), timing, clock));
+        let mut shared = Shared::new(name, candidate.id().clone(), timing, clock);
+        shared.metadata = metadata;
+        shared.per_election_metrics = self.per_election_metrics;
+        let shared = Arc::new(shared);
+        let office = runtime.as_ref().filter(|_| !self.handlers.is_empty()).map(|runtime| {
+            let commands = candidate.commands().downgrade();
+            let (store, shared) = (candidate.store().clone(), shared.clone());
+            let (office, orders) = Office::new(store, shared, self.handlers, commands, id);
+            runtime.spawn(office.run());
+            orders
+        });
         let relay = runtime.filter(|_| !self.callbacks.is_empty()).map(|runtime| {
             let (notices, queue) = mpsc::channel(ROOM);
             let commands = candidate.commands().downgrade();
             runtime.spawn(Relay::new(self.callbacks, queue, &shared, commands, id).run());
             notices
         });
-        let new = NewSlot { id, settings, shared: shared.clone(), relay };
+        let new = NewSlot { id, settings, shared: shared.clone(), relay, office };
         candidate.command(Command::Add(Box::new(new)))?;
         Ok(Election::new(Inner { id, shared, candidate }))
     }

@@ -37,7 +37,7 @@ impl<F: Future<Output = ()> + Send + 'static> CallbackResult<Async> for F {
     }
 }
 
-type Callback<T> = Arc<dyn Fn(T) -> Option<BoxFuture<'static, ()>> + Send + Sync>;
+pub(crate) type Callback<T> = Arc<dyn Fn(T) -> Option<BoxFuture<'static, ()>> + Send + Sync>;
 
 /// The callbacks of one election.
 #[derive(Clone, Default)]
@@ -96,10 +96,11 @@ impl Future for Guarded {
 }
 
 fn panicked(what: &'static str, panic: &(dyn std::any::Any + Send)) -> Error {
-    let said = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message");
-    Error::new(ErrorKind::Config, format!("the callback {what} panicked: {said}"))
+    Error::new(ErrorKind::Config, format!("the callback {what} panicked: {}", said(panic)))
+}
+
+/// What a panic said.
+pub(crate) fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

@@ -38,6 +38,7 @@ pub struct Candidate {
 struct Inner {
     id: CandidateId,
     info: StoreInfo,
+    store: Arc<dyn Store>,
     clock: AnyClock,
     commands: Commands,
     names: Names,
@@ -75,6 +76,10 @@ impl Candidate {
         if self.command(Command::Sync { done }).is_ok() {
             let _gone = taken.await;
         }
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
     }
 
     pub(crate) fn clock(&self) -> &AnyClock {
@@ -151,10 +156,11 @@ impl CandidateBuilder {
         let info = self.store.info();
         let (commands, receiver) = mpsc::unbounded_channel();
         let names = Names::default();
-        spawn_driver(self.store, self.clock.clone(), receiver, names.clone())?;
+        spawn_driver(self.store.clone(), self.clock.clone(), receiver, names.clone())?;
         let next_slot = AtomicU64::new(0);
-        let clock = self.clock;
-        Ok(Candidate { inner: Arc::new(Inner { id, info, clock, commands, names, next_slot }) })
+        let (store, clock) = (self.store, self.clock);
+        let inner = Inner { id, info, store, clock, commands, names, next_slot };
+        Ok(Candidate { inner: Arc::new(inner) })
     }
 }
 

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure_core::{Name, Op, Reply, Settings, Term};
+use tenure_core::{Error, Name, Op, Reply, Settings, Term};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::channels::Order;
 use crate::relay::Notice;
 use crate::shared::Shared;
 use crate::slot::Done;
@@ -23,6 +24,7 @@ pub(crate) enum Command {
     TenureEnded { id: u64, term: Term },
     WorkEnded { id: u64, term: Term },
     RelayDone { id: u64, term: Term },
+    Listening { id: u64, term: Term, done: Result<(), Error> },
     Remove { id: u64 },
     Sync { done: oneshot::Sender<()> },
     Apply { op: Op, timeout: Duration, done: oneshot::Sender<Reply> },
@@ -33,6 +35,7 @@ pub(crate) struct NewSlot {
     pub(crate) settings: Settings,
     pub(crate) shared: Arc<Shared>,
     pub(crate) relay: Option<mpsc::Sender<Notice>>,
+    pub(crate) office: Option<mpsc::UnboundedSender<Order>>,
 }
 
 pub(crate) type Commands = mpsc::UnboundedSender<Command>;

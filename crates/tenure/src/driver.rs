@@ -28,6 +28,8 @@ const CALLS_AT_ONCE: usize = 8;
 const HANGING_MAX: usize = 16;
 /// Marks the schedule's keys that stand for a slot's patience, not for its machine.
 pub(crate) const PATIENCE: u64 = 1 << 63;
+/// Marks those that stand for how long a slot waits for its office to listen.
+pub(crate) const LISTENING: u64 = 1 << 62;
 /// How many commands are taken before timers and replies get their turn.
 const COMMANDS_AT_ONCE: usize = 1024;
 
@@ -144,6 +146,8 @@ impl Driver {
         for id in self.schedule.due(now) {
             if id & PATIENCE != 0 {
                 self.with_slot(id & !PATIENCE, |slot, io| slot.patience_is_over(now, io));
+            } else if id & LISTENING != 0 {
+                self.with_slot(id & !LISTENING, |slot, io| slot.listening_is_overdue(now, io));
             } else {
                 self.with_slot(id, |slot, io| slot.handle(now, Input::Tick, io));
             }
@@ -267,6 +271,9 @@ impl Driver {
             Command::RelayDone { id, term } => {
                 self.with_slot(id, |slot, io| slot.relay_done(now, term, io));
             }
+            Command::Listening { id, term, done } => {
+                self.with_slot(id, |slot, io| slot.listening(now, term, done, io));
+            }
             Command::Remove { id } => self.with_slot(id, |slot, io| {
                 slot.removed = true;
                 slot.follow_wishes(now, io);
@@ -285,7 +292,7 @@ impl Driver {
         let past = self.past.remove(&name).unwrap_or_default();
         let machine = Machine::resume(new.settings, past);
         self.by_name.insert(name, new.id);
-        self.slots.insert(new.id, Slot::new(new.id, machine, new.shared, new.relay));
+        self.slots.insert(new.id, Slot::new(new.id, machine, new.shared, new.relay, new.office));
     }
 
     fn remove_all(&mut self) {
@@ -306,6 +313,7 @@ impl Driver {
             self.slots.remove(&id);
             self.schedule.clear(id);
             self.schedule.clear(id | PATIENCE);
+            self.schedule.clear(id | LISTENING);
             self.by_name.remove(&name);
             self.names.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
         }

@@ -290,6 +290,16 @@ impl Election {
     }
 }
 
+impl Election {
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.inner.shared
+    }
+
+    pub(crate) fn candidate_handle(&self) -> &Candidate {
+        &self.inner.candidate
+    }
+}
+
 impl fmt::Debug for Election {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Election")

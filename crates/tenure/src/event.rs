@@ -43,6 +43,14 @@ pub enum Event {
         /// The term.
         term: Term,
     },
+    /// It was granted a term and could not listen for messages, so it gives the lease back without
+    /// having led (M1).
+    ListenFailed {
+        /// The term that it did not lead.
+        term: Term,
+        /// What kept it from listening.
+        error: Error,
+    },
     /// A renewal's outcome is unknown; it is tried again while trust lasts.
     RenewalFailed {
         /// The term.
@@ -115,6 +123,7 @@ impl Event {
         match self {
             Event::Campaigning => "campaigning",
             Event::Elected { .. } => "elected",
+            Event::ListenFailed { .. } => "listen_failed",
             Event::RenewalFailed { .. } => "renewal_failed",
             Event::Draining { .. } => "draining",
             Event::SteppedDown { .. } => "stepped_down",

@@ -46,36 +46,46 @@
 //! | (none) | the memory store, for tests and single-process programs |
 //! | `sqlite` | `SqliteStore`: processes that share one file on one host |
 //! | `postgres` | `PostgresStore`: a lease in a table row, with a fence for your transactions |
+//! | | `AdvisoryStore`: a lock that lives with a session, no table |
+//! | `redis` | `RedisStore`: a lease in a key, with a script that fences your writes |
 //! | `rusqlite` | the fence on the user's own `rusqlite` connections, in `sqlite::fence` |
+//! | `tokio-postgres` | the fence on your own transactions, in `postgres::fence`, and your pool |
 
 mod builder;
 mod callback;
 mod candidate;
+mod channels;
 mod clock;
 mod command;
 mod driver;
 mod election;
 mod event;
+mod ledger;
 mod memory;
+mod metrics;
 mod pulse;
 mod relay;
 mod schedule;
 mod shared;
 mod slot;
+mod standing;
 mod telling;
 mod tenure;
 
 pub use builder::ElectionBuilder;
 pub use callback::{Async, CallbackResult, Plain};
 pub use candidate::{Candidate, CandidateBuilder};
+pub use channels::{Message, MessageCounts, Messenger};
 pub use clock::BootClock;
 pub use election::{Changes, Election, Events};
 pub use event::{Event, Leader};
 pub use memory::MemoryStore;
+pub use metrics::{describe_metrics, refresh_metrics};
+pub use standing::{Overdue, Standing};
 pub use tenure::Tenure;
 pub use tenure_core::{
-    CandidateId, Clock, Error, ErrorKind, Holder, Metadata, Name, Reason, Store, StoreInfo, Term,
-    Time, Timing,
+    CandidateId, ChannelBacklog, Clock, DeadLetter, Error, ErrorKind, Holder, Limits, Metadata,
+    Name, Post, Posted, Reason, Store, StoreInfo, Term, Time, Timing,
 };
 
 /// The contract for those who write stores, and the pure machine.
@@ -85,7 +95,11 @@ pub use tenure_core as core;
 #[cfg(feature = "postgres")]
 pub use tenure_postgres as postgres;
 #[cfg(feature = "postgres")]
-pub use tenure_postgres::PostgresStore;
+pub use tenure_postgres::{AdvisoryStore, PostgresStore};
+#[cfg(feature = "redis")]
+pub use tenure_redis as redis;
+#[cfg(feature = "redis")]
+pub use tenure_redis::RedisStore;
 
 /// The embedded store: its configuration, and the fence for a user's own database.
 #[cfg(feature = "sqlite")]

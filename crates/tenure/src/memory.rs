@@ -3,6 +3,8 @@
 //! It owns what the store contract asks for and nothing more. It never reads the wall clock,
 //! never does I/O and never waits.
 
+mod channels;
+
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,6 +17,7 @@ use tenure_core::{
 };
 
 use crate::clock::BootClock;
+use crate::ledger::Books;
 
 /// How many hints wait for one listener before they become a single [`Hint::Any`].
 const HINTS_MAX: usize = 128;
@@ -59,6 +62,10 @@ struct Shared {
     // await, so an async one would only add a queue that nobody waits in.
     leases: Mutex<Leases>,
     listeners: Mutex<Vec<Weak<Listener>>>,
+    // Locked after the leases, where both are.
+    mail: Mutex<channels::Mail>,
+    /// Locked after the leases, never before.
+    books: Mutex<Books>,
 }
 
 impl MemoryStore {
@@ -73,6 +80,8 @@ impl MemoryStore {
             clock,
             leases: Mutex::new(Leases::default()),
             listeners: Mutex::new(Vec::new()),
+            books: Mutex::default(),
+            mail: Mutex::default(),
         }))
     }
 
@@ -89,7 +98,28 @@ impl MemoryStore {
         replies
     }
 
-    fn hint(&self, changed: &[Name]) {
+    /// What the ledger holds.
+    pub(crate) fn books<T>(&self, act: impl FnOnce(&mut Books) -> T) -> T {
+        act(&mut held(&self.0.books))
+    }
+
+    /// What the ledger holds, if the lease is held under this term; it stays so meanwhile.
+    pub(crate) fn under_term<T>(
+        &self,
+        election: &Name,
+        term: Term,
+        act: impl FnOnce(Option<&mut Books>) -> T,
+    ) -> T {
+        let mut leases = held(&self.0.leases);
+        let now = self.0.clock.now();
+        let lease = leases.elections.get_mut(election).and_then(|election| election.held(now));
+        if lease.is_none_or(|lease| lease.term != term) {
+            return act(None);
+        }
+        act(Some(&mut held(&self.0.books)))
+    }
+
+    pub(crate) fn hint(&self, changed: &[Name]) {
         if changed.is_empty() {
             return;
         }
@@ -119,8 +149,10 @@ impl Store for MemoryStore {
         let mut info = StoreInfo::new("memory", "memory:");
         info.expiry = Expiry::HostClock;
         info.hints = true;
+        info.ledger = true;
         info.batch_limit = 10_000;
         info.min_ttl = Duration::from_millis(10);
+        info.channels = true;
         info.residual = vec![
             "only candidates of this process take part",
             "leases and terms end with the process; the next one starts at term 1 again",
@@ -129,11 +161,11 @@ impl Store for MemoryStore {
     }
 
     fn channels(&self) -> Option<&dyn Channels> {
-        None
+        Some(self)
     }
 
     fn ledger(&self) -> Option<&dyn Ledger> {
-        None
+        Some(self)
     }
 }
 

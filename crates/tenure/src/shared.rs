@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tenure_core::{CandidateId, Name, Reason, Term, Time, Timing};
+use tenure_core::{CandidateId, Metadata, Name, Reason, Term, Time, Timing};
 use tokio::sync::{mpsc, watch};
 
+use crate::channels::Counts;
 use crate::clock::AnyClock;
 use crate::pulse::Pulses;
 use crate::{Event, Leader};
@@ -19,10 +20,14 @@ pub(crate) struct Shared {
     pub(crate) candidate: CandidateId,
     pub(crate) timing: Timing,
     pub(crate) clock: AnyClock,
+    pub(crate) metadata: Option<Metadata>,
+    /// Count this election by its own name, too.
+    pub(crate) per_election_metrics: bool,
     /// Until when new work may be started; 0 while following. The whole of `is_leader()`.
     start_until: AtomicU64,
     pub(crate) status: watch::Sender<Status>,
     pub(crate) pulses: Pulses,
+    pub(crate) counts: Counts,
     feeds: Mutex<Vec<Feed>>,
 }
 
@@ -31,6 +36,8 @@ pub(crate) struct Shared {
 pub(crate) struct Status {
     /// The reign that is on, from lead to step-down.
     pub(crate) reign: Option<Arc<Reign>>,
+    /// The reign that was stepped down from and whose work has not ended.
+    pub(crate) ending: Option<Arc<Reign>>,
     /// Who is seen to lead, if not this candidate.
     pub(crate) leader: Option<Leader>,
     /// Whether the store answered last time; `None` before the first answer.
@@ -56,9 +63,12 @@ impl Shared {
             candidate,
             timing,
             clock,
+            metadata: None,
+            per_election_metrics: false,
             start_until: AtomicU64::new(0),
             status: watch::Sender::new(Status::default()),
             pulses: Pulses::default(),
+            counts: Counts::default(),
             feeds: Mutex::default(),
         }
     }
@@ -118,6 +128,9 @@ impl Shared {
 /// One reign, shared by the driver and the handle that the work holds.
 pub(crate) struct Reign {
     pub(crate) term: Term,
+    pub(crate) began: Time,
+    /// When trust ended, if nothing moves it any more; for those who ask how late the work is.
+    trust_ended: AtomicU64,
     /// Until when the lease may be trusted; 0 once trust has ended.
     trust_until: AtomicU64,
     /// Whether the one handle of this reign is taken.
@@ -142,9 +155,11 @@ pub(crate) enum Phase {
 const CLOSED: u32 = 1 << 31;
 
 impl Reign {
-    pub(crate) fn new(term: Term, until: Time) -> Reign {
+    pub(crate) fn new(term: Term, began: Time, until: Time) -> Reign {
         Reign {
             term,
+            began,
+            trust_ended: AtomicU64::new(until.as_nanos()),
             trust_until: AtomicU64::new(until.as_nanos()),
             claimed: AtomicBool::new(false),
             work: AtomicU32::new(0),
@@ -160,7 +175,15 @@ impl Reign {
 
     pub(crate) fn set_trust_until(&self, until: Time) {
         self.trust_until.store(until.as_nanos(), Ordering::Release);
+        if until != Time::ZERO {
+            self.trust_ended.store(until.as_nanos(), Ordering::Release);
+        }
         self.deadline.send_replace(until);
+    }
+
+    /// The last instant that trust was to end at, even after it was ended.
+    pub(crate) fn trust_ended(&self) -> Time {
+        Time::from_nanos(self.trust_ended.load(Ordering::Acquire))
     }
 
     /// Takes the one handle of this reign and works under it; `false` if it is taken or the reign

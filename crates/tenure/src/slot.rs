@@ -1,5 +1,7 @@
 //! One election inside the driver: its machine, and carrying out what the machine says.
 
+mod listening;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -8,7 +10,9 @@ use tenure_core::{
 };
 use tokio::sync::{mpsc, oneshot};
 
+use crate::channels::Order;
 use crate::driver::PATIENCE;
+use crate::metrics::Meter;
 use crate::relay::{Notice, ROOM_FOR_CHANGES};
 use crate::schedule::Schedule;
 use crate::shared::{Phase, Reign, Shared};
@@ -29,6 +33,10 @@ pub(crate) struct Slot {
     machine: Machine,
     shared: Arc<Shared>,
     relay: Option<mpsc::Sender<Notice>>,
+    /// Where messages come in, if there are handlers for any.
+    office: Option<mpsc::UnboundedSender<Order>>,
+    /// The reign that is announced once the office listens (M1).
+    pending: Option<listening::Pending>,
     /// The reign that is on, or whose work has not ended.
     reign: Option<Ongoing>,
     /// Somebody called `start`.
@@ -45,6 +53,7 @@ pub(crate) struct Slot {
     first_reply: Vec<Done>,
     vacated: Vec<Done>,
     actions: Actions,
+    meter: Meter,
 }
 
 /// What those who hold handles want.
@@ -79,12 +88,16 @@ impl Slot {
         machine: Machine,
         shared: Arc<Shared>,
         relay: Option<mpsc::Sender<Notice>>,
+        office: Option<mpsc::UnboundedSender<Order>>,
     ) -> Slot {
+        let meter = Meter::new(&shared);
         Slot {
             id,
             machine,
             shared,
             relay,
+            office,
+            pending: None,
             reign: None,
             started: false,
             waiters: 0,
@@ -95,6 +108,7 @@ impl Slot {
             first_reply: Vec::new(),
             vacated: Vec::new(),
             actions: Actions::new(),
+            meter,
         }
     }
 
@@ -126,13 +140,21 @@ impl Slot {
     pub(crate) fn reply(&mut self, now: Time, sent_at: Time, reply: Reply, io: &mut Io<'_>) {
         self.ticket = None;
         let (outcome, error) = reply.into_outcome();
+        self.meter.replied(now, sent_at, &outcome);
         self.store_answered(error.as_ref());
         if let Some(error) = &error {
             self.unknown(error);
         }
         self.handle(now, Input::Reply { sent_at, outcome }, io);
+        // A lone instance leads when `start` returns: so that waits until it listens.
+        if self.pending.is_none() {
+            self.answer_first(error.as_ref());
+        }
+    }
+
+    fn answer_first(&mut self, error: Option<&Error>) {
         for done in self.first_reply.drain(..) {
-            let _gone = done.send(match &error {
+            let _gone = done.send(match error {
                 Some(error) if !error.is_retryable() => Err(error.clone()),
                 _ => Ok(()),
             });
@@ -273,15 +295,21 @@ impl Slot {
             self.tell_stepped_down();
             if let Some(ongoing) = self.reign.take() {
                 ongoing.end();
+                self.shared.status.send_modify(|status| status.ending = None);
             }
         }
         ended
     }
 
     fn act(&mut self, now: Time, action: Action, io: &mut Io<'_>, inputs: &mut VecDeque<Input>) {
+        if self.acts_unseen(&action, io, inputs) {
+            return;
+        }
         match action {
             Action::Send(op) => self.send(now, op, io, inputs),
-            Action::Lead { term, step_down_at, until } => self.lead(term, step_down_at, until),
+            Action::Lead { term, step_down_at, until } => {
+                self.lead(now, (term, step_down_at, until), io);
+            }
             Action::Extend { step_down_at, until, .. } => self.extend(step_down_at, until),
             Action::StepDown { term, reason, until } => self.step_down(now, term, reason, until),
             Action::Abort { .. } => self.abort(now, io),
@@ -308,20 +336,22 @@ impl Slot {
         if let Op::Renew { .. } = op {
             let silent = self.shared.pulses.ring(now);
             let deaf = silent >= self.shared.timing.renew_every / 2;
-            if deaf || self.relay_is_gone() {
+            if deaf || self.relay_is_gone() || self.office_is_gone() {
                 self.unknown(&unresponsive(silent));
+                self.meter.renewal_failed();
                 inputs.push_back(Input::Reply { sent_at: now, outcome: Outcome::Unknown });
                 return;
             }
         }
+        self.meter.sent(now, &op, &self.shared);
         io.sends.push((self.id, op));
     }
 
-    fn lead(&mut self, term: Term, step_down_at: Time, until: Time) {
+    fn announce(&mut self, term: Term, step_down_at: Time, until: Time) {
         debug_assert!(self.reign.is_none(), "the work of the last reign has ended");
         // Before anybody can begin to work, so that no record shows work before its reign.
         let began = self.shared.clock.now();
-        let reign = Arc::new(Reign::new(term, until));
+        let reign = Arc::new(Reign::new(term, began, until));
         self.shared.set_start_until(Some(step_down_at));
         self.shared.status.send_modify(|status| {
             status.reign = Some(reign.clone());
@@ -334,6 +364,7 @@ impl Slot {
             tenure_ended: false,
             told: false,
         });
+        self.meter.led(began, term, until);
         self.notice(Notice::Elected(term));
         self.tell_at(began, &Event::Elected { term });
     }
@@ -343,12 +374,14 @@ impl Slot {
         ongoing.reign.set_trust_until(until);
         if ongoing.reason.is_none() {
             self.shared.set_start_until(Some(step_down_at));
+            self.meter.extended(until);
         }
     }
 
     fn step_down(&mut self, now: Time, term: Term, reason: Reason, until: Time) {
         self.shared.set_start_until(None);
-        self.shared.status.send_modify(|status| status.reign = None);
+        self.shared.status.send_modify(|status| status.ending = status.reign.take());
+        self.meter.stepped_down(now);
         let relayed = self.relay.is_some();
         let Some(ongoing) = self.ongoing(term) else { return };
         ongoing.reign.set_trust_until(until);
@@ -413,13 +446,17 @@ impl Slot {
 
     fn unknown(&mut self, error: &Error) {
         let held = self.machine.leading();
-        if let Some(term) = held {
+        if let (Some(term), None) = (held, &self.pending) {
             self.tell(&Event::RenewalFailed { term, error: error.clone() });
         }
+        self.notice_error(Notice::Error(error.clone()));
+    }
+
+    fn notice_error(&self, notice: Notice) {
         if let Some(relay) = &self.relay
             && relay.capacity() > ROOM_FOR_CHANGES
         {
-            let _full = relay.try_send(Notice::Error(error.clone()));
+            let _full = relay.try_send(notice);
         }
     }
 

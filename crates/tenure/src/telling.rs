@@ -61,7 +61,7 @@ pub(crate) fn log(shared: &Shared, event: &Event) {
         Event::SteppedDown { term, reason } => {
             tracing::info!(election, candidate, %term, reason = reason.as_str(), "{name}");
         }
-        Event::RenewalFailed { term, error } => {
+        Event::RenewalFailed { term, error } | Event::ListenFailed { term, error } => {
             tracing::warn!(election, candidate, %term, %error, "{name}");
         }
         Event::StoreLost { error } => tracing::warn!(election, candidate, %error, "{name}"),

@@ -104,9 +104,29 @@ async fn keeps_the_contract_on_the_real_clock_and_on_threads() {
     conformance::run(&Real(Memory::new(BootClock))).await.assert_passed();
 }
 
+#[tokio::test]
+async fn keeps_the_contract_of_channels() {
+    tenure_testkit::channels::run(&Driven::new()).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn keeps_the_contract_of_channels_on_the_real_clock_and_on_threads() {
+    tenure_testkit::channels::run(&Real(Memory::new(BootClock))).await.assert_passed();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn keeps_the_contract_under_faults_on_the_real_clock() {
     conformance::run_under_faults(&Real(Memory::new(BootClock)), 1).await.assert_passed();
+}
+
+#[tokio::test]
+async fn keeps_a_ledger() {
+    tenure_testkit::ledger::run(&Driven::new()).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn keeps_a_ledger_on_the_real_clock_and_on_threads() {
+    tenure_testkit::ledger::run(&Real(Memory::new(BootClock))).await.assert_passed();
 }
 
 fn release(election: &str, incarnation: u128) -> Op {

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -129,6 +129,8 @@ pub(crate) enum Mood {
     Denying,
     /// Calls panic.
     Panicking,
+    /// Calls block the thread that makes them.
+    Blocking,
 }
 
 /// A store in moods, which also counts its calls.
@@ -138,13 +140,20 @@ pub(crate) struct Moody {
     pub(crate) calls: AtomicUsize,
     pub(crate) largest: AtomicUsize,
     pub(crate) ops: Mutex<Vec<Op>>,
+    blocked: AtomicBool,
 }
 
 impl Moody {
     fn new(inner: MemoryStore) -> Moody {
         let mood = watch::Sender::new(Mood::Well);
         let (calls, largest) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Moody { inner, mood, calls, largest, ops: Mutex::default() }
+        let blocked = AtomicBool::new(false);
+        Moody { inner, mood, calls, largest, ops: Mutex::default(), blocked }
+    }
+
+    /// Whether a call has ever blocked its thread.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set(&self, mood: Mood) {
@@ -172,6 +181,13 @@ impl Store for Moody {
                 Mood::Failing => fail(ErrorKind::Unavailable, "out of order"),
                 Mood::Denying => fail(ErrorKind::Denied, "go away"),
                 Mood::Panicking => panic!("the store panics on purpose"),
+                Mood::Blocking => {
+                    self.blocked.store(true, Ordering::SeqCst);
+                    while *self.mood.borrow() == Mood::Blocking {
+                        std::thread::yield_now();
+                    }
+                    fail(ErrorKind::Unavailable, "blocked on purpose")
+                }
             }
         })
     }

@@ -1,0 +1,228 @@
+//! Where the messages of one election come in, on the user's own runtime.
+//!
+//! The driver orders it to listen before it tells anybody of a new reign (M1). While the reign is
+//! on, it hands arrivals to one task per channel. It never waits for one of them.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use tenure_core::{Arrival, Error, ErrorKind, Inbox, Store, Term, is_json};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::{JoinError, JoinSet, yield_now};
+
+use super::work::{Worker, handle_notices, handle_posts};
+use super::{Handlers, carrier, count};
+use crate::command::{Command, WeakCommands};
+use crate::pulse::Pulse;
+use crate::shared::{Phase, Reign, Shared};
+
+/// How many notices wait for a handler; more are missed.
+const NOTICES_MAX: usize = 1024;
+/// How many arrivals are handed on before others on this runtime get their turn.
+const ARRIVALS_AT_ONCE: u32 = 64;
+
+/// What the driver wants.
+pub(crate) enum Order {
+    /// Listen on behalf of this term, and say when that is so.
+    Listen(Term),
+    /// The reign has begun.
+    Lead(Arc<Reign>),
+    /// There is no such reign after all.
+    Forget,
+}
+
+pub(crate) struct Office {
+    store: Arc<dyn Store>,
+    shared: Arc<Shared>,
+    handlers: Handlers,
+    orders: mpsc::UnboundedReceiver<Order>,
+    commands: WeakCommands,
+    id: u64,
+    pulse: Arc<Pulse>,
+    /// The handlers of this reign, and of those before it that have not ended.
+    workers: JoinSet<()>,
+}
+
+/// The tasks of one reign.
+struct Desks {
+    notices: HashMap<String, mpsc::Sender<String>>,
+    /// Rung when something was posted.
+    posts: Vec<Arc<Notify>>,
+}
+
+impl Office {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        shared: Arc<Shared>,
+        handlers: Handlers,
+        commands: WeakCommands,
+        id: u64,
+    ) -> (Office, mpsc::UnboundedSender<Order>) {
+        let (sender, orders) = mpsc::unbounded_channel();
+        let pulse = shared.pulses.listen();
+        let workers = JoinSet::new();
+        (Office { store, shared, handlers, orders, commands, id, pulse, workers }, sender)
+    }
+
+    /// Takes orders until the election is gone.
+    pub(crate) async fn run(mut self) {
+        let mut inbox = None;
+        let mut next = None;
+        loop {
+            let order = match next.take() {
+                Some(order) => Some(order),
+                None => self.order().await,
+            };
+            match order {
+                None => return,
+                Some(Order::Forget) => inbox = None,
+                Some(Order::Listen(term)) => (inbox, next) = self.listen(term).await,
+                Some(Order::Lead(reign)) => {
+                    if let Some((term, open)) = inbox.take()
+                        && term == reign.term
+                    {
+                        self.serve(&reign, open).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn order(&mut self) -> Option<Order> {
+        let pulse = self.pulse.clone();
+        loop {
+            tokio::select! {
+                order = self.orders.recv() => return order,
+                Some(ended) = self.workers.join_next() => worker_ended(&ended),
+                () = pulse.answer() => {}
+            }
+        }
+    }
+
+    /// Opens the inbox, unless another order comes first.
+    async fn listen(&mut self, term: Term) -> (Option<(Term, Box<dyn Inbox>)>, Option<Order>) {
+        let (store, pulse) = (self.store.clone(), self.pulse.clone());
+        let names: Vec<String> = self.handlers.names().cloned().collect();
+        let opening = async { carrier(&*store)?.listen(&self.shared.election, term, &names).await };
+        let opened = tokio::select! {
+            opened = opening => opened,
+            order = self.orders.recv() => return (None, order),
+            () = pulse.answer() => return (None, None),
+        };
+        let (inbox, done) = match opened {
+            Ok(inbox) => (Some((term, inbox)), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        self.command(Command::Listening { id: self.id, term, done });
+        (inbox, None)
+    }
+
+    /// Hands on what arrives until the reign is stepped down from.
+    async fn serve(&mut self, reign: &Arc<Reign>, mut inbox: Box<dyn Inbox>) {
+        let desks = self.open_desks(reign);
+        let mut phase = reign.phase.subscribe();
+        let pulse = self.pulse.clone();
+        let (mut hears, mut in_a_row) = (true, 0);
+        loop {
+            tokio::select! {
+                _ = phase.wait_for(|phase| *phase != Phase::Leading) => return,
+                arrival = poll_fn(|cx| inbox.poll_next(cx)), if hears => match arrival {
+                    Some(arrival) => self.arrived(arrival, &desks),
+                    None => hears = self.deaf(reign.term),
+                },
+                Some(ended) = self.workers.join_next() => worker_ended(&ended),
+                () = pulse.answer() => {}
+            }
+            in_a_row += 1;
+            if in_a_row >= ARRIVALS_AT_ONCE {
+                in_a_row = 0;
+                yield_now().await;
+            }
+        }
+    }
+
+    fn open_desks(&mut self, reign: &Arc<Reign>) -> Desks {
+        let mut desks = Desks { notices: HashMap::new(), posts: Vec::new() };
+        let worker = |channel: &String| Worker {
+            shared: self.shared.clone(),
+            reign: reign.clone(),
+            commands: self.commands.clone(),
+            id: self.id,
+            channel: channel.clone(),
+        };
+        for (channel, handler) in &self.handlers.notices {
+            let (sender, notices) = mpsc::channel(NOTICES_MAX);
+            desks.notices.insert(channel.clone(), sender);
+            self.workers.spawn(handle_notices(worker(channel), handler.clone(), notices));
+        }
+        for (channel, handler) in &self.handlers.posts {
+            let bell = Arc::new(Notify::new());
+            desks.posts.push(bell.clone());
+            let (store, tries) = (self.store.clone(), self.handlers.tries());
+            let work = handle_posts(worker(channel), handler.clone(), store, bell, tries);
+            self.workers.spawn(work);
+        }
+        desks
+    }
+
+    fn arrived(&self, arrival: Arrival, desks: &Desks) {
+        let (election, counts) = (self.shared.election.as_str(), &self.shared.counts);
+        match arrival {
+            Arrival::Notice { channel, payload } => {
+                let Some(desk) = desks.notices.get(&channel) else { return };
+                if !is_json(&payload) {
+                    count(&counts.skipped);
+                    let bytes = payload.len();
+                    tracing::warn!(election, channel, bytes, "a notice is not JSON; skipped");
+                } else if desk.try_send(payload).is_err() {
+                    count(&counts.missed);
+                    tracing::warn!(
+                        election,
+                        channel,
+                        "notices come faster than they are handled; one was left out"
+                    );
+                }
+            }
+            Arrival::Gap => {
+                count(&counts.missed);
+                tracing::warn!(election, "listening was interrupted; notices may be missing");
+                desks.posts.iter().for_each(|bell| bell.notify_one());
+            }
+            _ => desks.posts.iter().for_each(|bell| bell.notify_one()),
+        }
+    }
+
+    /// The inbox has ended although the reign has not: a leader that hears nothing resigns.
+    fn deaf(&self, term: Term) -> bool {
+        let election = self.shared.election.as_str();
+        tracing::error!(election, %term, "listening has ended for good; resigning");
+        self.command(Command::Resign { id: self.id, term: Some(term), done: None });
+        false
+    }
+
+    fn command(&self, command: Command) {
+        if let Some(commands) = self.commands.upgrade() {
+            let _gone = commands.send(command);
+        }
+    }
+}
+
+/// Handlers are kept from panicking; a worker that does all the same is a bug worth a line.
+fn worker_ended(ended: &Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "the task of a channel has ended; report this as a bug");
+    }
+}
+
+/// What a candidate says that could not listen in time.
+pub(crate) fn too_slow(waited: std::time::Duration) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "listening for messages took more than {}; is the store slow, or the program's \
+             runtime blocked?",
+            tenure_core::show_duration(waited)
+        ),
+    )
+}

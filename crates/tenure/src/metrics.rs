@@ -1,0 +1,374 @@
+//! What is counted of elections, through the facade of the crate `metrics`.
+//!
+//! The program installs the recorder; without one, counting costs a few loads. Nothing here runs on
+//! the way of `is_leader()`: the driver counts, on its own thread. Elections are grouped by class,
+//! the leading colon segment of their names, so that ten thousand names do not make ten thousand
+//! series.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+use metrics::{
+    Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
+};
+use tenure_core::{Name, Op, Outcome, Sight, Term, Time};
+
+use crate::clock::AnyClock;
+use crate::shared::Shared;
+
+const ACQUIRED: &str = "leader_acquired_total";
+const LOST: &str = "leader_lost_total";
+const RENEWALS: &str = "leader_renewals_total";
+const FAILURES: &str = "leader_renewal_failures_total";
+const IS_LEADER: &str = "leader_is_leader";
+const TERM: &str = "leader_term";
+const TRUST: &str = "leader_trust_seconds";
+const RENEWAL_SECONDS: &str = "leader_renewal_duration_seconds";
+const GAP_SECONDS: &str = "leader_gap_seconds";
+
+/// How many classes there are at most; the elections of all others are in the class `other`.
+const CLASSES_MAX: usize = 100;
+const OTHER: &str = "other";
+
+/// Tells the recorder what each metric means. Call it once, after the recorder is installed.
+///
+/// # Examples
+/// ```
+/// // After installing a recorder, such as that of metrics-exporter-prometheus:
+/// tenure::describe_metrics();
+/// ```
+pub fn describe_metrics() {
+    describe_counter!(ACQUIRED, "Reigns that began here.");
+    describe_counter!(LOST, "Reigns that ended here, for whatever reason.");
+    describe_counter!(RENEWALS, "Renewals that the store granted.");
+    describe_counter!(FAILURES, "Renewals that were refused, failed, or were withheld.");
+    describe_gauge!(IS_LEADER, "How many elections of the class are led here.");
+    describe_gauge!(TERM, "The highest term of the class that is led here; 0 if none is.");
+    describe_gauge!(
+        TRUST,
+        Unit::Seconds,
+        "How long the shortest trust of the class lasts without a renewal; 0 if none is led here."
+    );
+    describe_histogram!(RENEWAL_SECONDS, Unit::Seconds, "From sending a renewal to its answer.");
+    describe_histogram!(
+        GAP_SECONDS,
+        Unit::Seconds,
+        "From the end of the lease before, as seen here, to the beginning of a reign here."
+    );
+}
+
+/// Brings the gauges up to date that change as time passes. Call it before the metrics are read,
+/// on a scrape for example; the driver calls it for a class whenever something happens there.
+///
+/// # Examples
+/// ```
+/// tenure::refresh_metrics(); // and then render what the recorder holds
+/// ```
+pub fn refresh_metrics() {
+    let groups: Vec<Arc<Group>> = registry().groups.values().filter_map(Weak::upgrade).collect();
+    for group in groups {
+        group.show();
+    }
+}
+
+/// Counts for one election.
+pub(crate) struct Meter {
+    group: Arc<Group>,
+    id: u64,
+    /// The reign that is on, as the group knows it.
+    led: Option<(Term, Time)>,
+    sent: Option<Sent>,
+    before: Before,
+}
+
+/// What the answer that is waited for will be about.
+struct Sent {
+    renewal: bool,
+    span: tracing::Span,
+}
+
+/// What was seen of the lease before the one that is led next.
+#[derive(Default)]
+struct Before {
+    /// It runs out then.
+    held_until: Option<Time>,
+    /// It was tried to be taken then, for the first time since it was last seen.
+    tried_at: Option<Time>,
+    /// It was over by then.
+    over_at: Option<Time>,
+}
+
+impl Meter {
+    pub(crate) fn new(shared: &Shared) -> Meter {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let per_election = shared.per_election_metrics.then(|| shared.election.clone());
+        let group = registry().group(&shared.election, per_election, &shared.clock);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Meter { group, id, led: None, sent: None, before: Before::default() }
+    }
+
+    /// An attempt begins: one span for each, which ends with the answer.
+    pub(crate) fn sent(&mut self, now: Time, op: &Op, shared: &Shared) {
+        let renewal = matches!(op, Op::Renew { .. });
+        if matches!(op, Op::Acquire { .. }) {
+            self.before.tried_at.get_or_insert(now);
+        }
+        let span = tracing::info_span!(
+            "attempt",
+            verb = op.verb(),
+            election = shared.election.as_str(),
+            candidate = shared.candidate.as_str(),
+            was_leader = self.led.is_some(),
+            term = tracing::field::Empty,
+            outcome = tracing::field::Empty,
+        );
+        if let Some((term, _)) = self.led {
+            span.record("term", term.get());
+        }
+        self.sent = Some(Sent { renewal, span });
+    }
+
+    /// The answer to what was sent, or silence turned into one.
+    pub(crate) fn replied(&mut self, now: Time, sent_at: Time, outcome: &Outcome) {
+        let Some(Sent { renewal, span }) = self.sent.take() else { return };
+        let word = match outcome {
+            Outcome::Granted(grant) => {
+                span.record("term", grant.term.get());
+                "granted"
+            }
+            Outcome::Refused(_) => "refused",
+            Outcome::Seen(_) => "seen",
+            Outcome::Unknown => "unknown",
+        };
+        span.record("outcome", word);
+        if let Outcome::Refused(sight) | Outcome::Seen(sight) = outcome {
+            self.before.see(now, sight);
+        }
+        if renewal {
+            let took = (now - sent_at).as_secs_f64();
+            histogram!(RENEWAL_SECONDS, self.group.labels()).record(took);
+            match outcome {
+                Outcome::Granted(_) => counter!(RENEWALS, self.group.labels()).increment(1),
+                _ => self.renewal_failed(),
+            }
+        }
+    }
+
+    /// A renewal failed, or was not even sent.
+    pub(crate) fn renewal_failed(&self) {
+        counter!(FAILURES, self.group.labels()).increment(1);
+    }
+
+    pub(crate) fn led(&mut self, now: Time, term: Term, until: Time) {
+        if let Some(over_at) = self.before.ended_at() {
+            let gap = (now - over_at).as_secs_f64();
+            histogram!(GAP_SECONDS, self.group.labels()).record(gap);
+        }
+        self.before = Before::default();
+        counter!(ACQUIRED, self.group.labels()).increment(1);
+        self.led = Some((term, until));
+        self.group.change(|led| led.add(self.id, term, until));
+    }
+
+    pub(crate) fn extended(&mut self, until: Time) {
+        let Some((term, before)) = self.led else { return };
+        self.led = Some((term, until));
+        self.group.change(|led| {
+            led.remove(self.id, term, before);
+            led.add(self.id, term, until);
+        });
+    }
+
+    pub(crate) fn stepped_down(&mut self, now: Time) {
+        if self.forget() {
+            self.before = Before { over_at: Some(now), ..Before::default() };
+            counter!(LOST, self.group.labels()).increment(1);
+        }
+    }
+
+    fn forget(&mut self) -> bool {
+        let Some((term, until)) = self.led.take() else { return false };
+        self.group.change(|led| led.remove(self.id, term, until));
+        true
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+impl Before {
+    fn see(&mut self, now: Time, sight: &Sight) {
+        match &sight.lease {
+            Some(lease) => {
+                *self = Before { held_until: Some(now + lease.remaining), ..Before::default() };
+            }
+            None => self.over_at = self.ended_at().map(|over_at| over_at.min(now)),
+        }
+    }
+
+    /// When the lease before was over, if there was one: told, run out, or found to be so.
+    fn ended_at(&self) -> Option<Time> {
+        let held = self.held_until.map(|until| self.tried_at.map_or(until, |at| until.min(at)));
+        self.over_at.or(held)
+    }
+}
+
+/// The elections of one class in this process, or one election that is counted by itself.
+struct Group {
+    class: SharedString,
+    election: Option<SharedString>,
+    clock: AnyClock,
+    // A std mutex: it is held while a tree is changed, by drivers and scrapes only.
+    led: Mutex<Led>,
+}
+
+#[derive(Default)]
+struct Led {
+    terms: BTreeMap<Term, usize>,
+    trust: BTreeSet<(Time, u64)>,
+}
+
+impl Led {
+    fn add(&mut self, id: u64, term: Term, until: Time) {
+        *self.terms.entry(term).or_default() += 1;
+        self.trust.insert((until, id));
+    }
+
+    fn remove(&mut self, id: u64, term: Term, until: Time) {
+        self.trust.remove(&(until, id));
+        if let Some(count) = self.terms.get_mut(&term) {
+            *count -= 1;
+            if *count == 0 {
+                self.terms.remove(&term);
+            }
+        }
+    }
+}
+
+impl Group {
+    fn labels(&self) -> Vec<Label> {
+        let mut labels = vec![Label::new("key_class", self.class.clone())];
+        if let Some(election) = &self.election {
+            labels.push(Label::new("election", election.clone()));
+        }
+        labels
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Led)) {
+        change(&mut self.led.lock().unwrap_or_else(PoisonError::into_inner));
+        self.show();
+    }
+
+    fn show(&self) {
+        // Shown under the lock, so that two drivers do not show their counts in the wrong order.
+        let led = self.led.lock().unwrap_or_else(PoisonError::into_inner);
+        let term = led.terms.last_key_value().map_or(0, |(term, _)| term.get());
+        let trust = led.trust.first().map(|(until, _)| *until - self.clock.now());
+        gauge!(IS_LEADER, self.labels()).set(led.trust.len() as f64);
+        gauge!(TERM, self.labels()).set(term as f64);
+        gauge!(TRUST, self.labels()).set(trust.unwrap_or_default().as_secs_f64());
+    }
+}
+
+/// The groups of this process: the recorder is one for all of it, too.
+#[derive(Default)]
+struct Registry {
+    classes: HashSet<Arc<str>>,
+    groups: HashMap<(Arc<str>, Option<Name>), Weak<Group>>,
+}
+
+fn registry() -> MutexGuard<'static, Registry> {
+    static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Registry {
+    fn group(&mut self, name: &Name, election: Option<Name>, clock: &AnyClock) -> Arc<Group> {
+        let class = self.class(name);
+        let key = (class.clone(), election.clone());
+        if let Some(group) = self.groups.get(&key).and_then(Weak::upgrade) {
+            return group;
+        }
+        self.groups.retain(|_, group| group.strong_count() > 0);
+        let group = Arc::new(Group {
+            class: SharedString::from(class),
+            election: election.map(|name| SharedString::from(name.as_str().to_owned())),
+            clock: clock.clone(),
+            led: Mutex::default(),
+        });
+        self.groups.insert(key, Arc::downgrade(&group));
+        group
+    }
+
+    fn class(&mut self, name: &Name) -> Arc<str> {
+        let class = name.as_str().split(':').next().unwrap_or_default();
+        if let Some(class) = self.classes.get(class) {
+            return class.clone();
+        }
+        if class.is_empty() || self.classes.len() >= CLASSES_MAX {
+            return OTHER.into();
+        }
+        let class: Arc<str> = class.into();
+        self.classes.insert(class.clone());
+        class
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn class(registry: &mut Registry, name: &str) -> String {
+        registry.class(&Name::new(name).unwrap()).as_ref().to_owned()
+    }
+
+    #[test]
+    fn a_class_is_the_leading_colon_segment_and_past_a_hundred_it_is_other() {
+        let mut registry = Registry::default();
+        assert_eq!(class(&mut registry, "billing:invoices:eu"), "billing");
+        assert_eq!(class(&mut registry, "cron"), "cron");
+        assert_eq!(class(&mut registry, ":odd"), "other");
+        for number in 2..CLASSES_MAX {
+            assert_eq!(class(&mut registry, &format!("c{number}:x")), format!("c{number}"));
+        }
+        assert_eq!(class(&mut registry, "one-too-many:x"), "other");
+        assert_eq!(class(&mut registry, "billing:again"), "billing", "those known stay");
+    }
+
+    #[test]
+    fn a_gap_begins_when_the_lease_before_was_over() {
+        let at = |seconds: u64| Time::from_nanos(seconds * 1_000_000_000);
+        let held = |seconds| {
+            let holder = tenure_core::Holder::new("other");
+            let remaining = Duration::from_secs(seconds);
+            let lease = tenure_core::Lease {
+                holder,
+                term: None,
+                remaining,
+                ttl: None,
+                since_unix_ms: None,
+                metadata: None,
+            };
+            Sight { lease: Some(lease), ..Sight::default() }
+        };
+        let nobody = Before::default();
+        assert_eq!(nobody.ended_at(), None, "there was no lease before");
+        let mut before = Before::default();
+        before.see(at(10), &held(30));
+        before.see(at(35), &held(30));
+        assert_eq!(before.ended_at(), Some(at(65)), "it runs out");
+        before.tried_at = Some(at(50));
+        assert_eq!(before.ended_at(), Some(at(50)), "a hint woke us");
+        before.see(at(55), &Sight::default());
+        assert_eq!(before.ended_at(), Some(at(50)), "and it was so");
+        before.see(at(60), &held(30));
+        assert_eq!(before.ended_at(), Some(at(90)), "somebody else was faster");
+    }
+}

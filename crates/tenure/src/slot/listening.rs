@@ -1,0 +1,107 @@
+//! Between the grant and the news of it: the leader listens before it is told that it leads (M1).
+//!
+//! The machine leads already, and renews; nobody else knows yet. If listening fails or takes too
+//! long, the lease is given back and nobody ever has known.
+
+use std::collections::VecDeque;
+
+use tenure_core::{Action, Error, Input, Term, Time};
+
+use super::{Io, Slot};
+use crate::Event;
+use crate::channels::{Order, too_slow};
+use crate::driver::LISTENING;
+use crate::relay::Notice;
+
+/// A reign that nobody knows of yet.
+pub(super) struct Pending {
+    pub(super) term: Term,
+    pub(super) step_down_at: Time,
+    pub(super) until: Time,
+}
+
+impl Slot {
+    /// Announces the reign, or has the office listen first.
+    pub(super) fn lead(
+        &mut self,
+        now: Time,
+        (term, step_down_at, until): (Term, Time, Time),
+        io: &mut Io<'_>,
+    ) {
+        let Some(office) = &self.office else {
+            return self.announce(term, step_down_at, until);
+        };
+        let _gone = office.send(Order::Listen(term));
+        self.pending = Some(Pending { term, step_down_at, until });
+        let overdue = now + self.shared.timing.call_timeout();
+        io.schedule.set(self.id | LISTENING, overdue, overdue);
+    }
+
+    /// The office listens, or can't.
+    pub(crate) fn listening(
+        &mut self,
+        now: Time,
+        term: Term,
+        done: Result<(), Error>,
+        io: &mut Io<'_>,
+    ) {
+        let Some(pending) = self.pending.take_if(|pending| pending.term == term) else { return };
+        io.schedule.clear(self.id | LISTENING);
+        let failed = match done {
+            Ok(()) => {
+                self.announce(term, pending.step_down_at, pending.until);
+                if let (Some(office), Some(ongoing)) = (&self.office, &self.reign) {
+                    let _gone = office.send(Order::Lead(ongoing.reign.clone()));
+                }
+                None
+            }
+            Err(error) => {
+                // Put back for the step-down, which then finds that nobody has been told.
+                self.pending = Some(pending);
+                self.tell(&Event::ListenFailed { term, error: error.clone() });
+                self.notice_error(Notice::Error(error.clone()));
+                self.handle(now, Input::Resign, io);
+                Some(error)
+            }
+        };
+        self.answer_first(failed.as_ref());
+    }
+
+    pub(crate) fn listening_is_overdue(&mut self, now: Time, io: &mut Io<'_>) {
+        if let Some(term) = self.pending.as_ref().map(|pending| pending.term) {
+            let waited = self.shared.timing.call_timeout();
+            self.listening(now, term, Err(too_slow(waited)), io);
+        }
+    }
+
+    /// Whether this ends or moves a reign that nobody knows of; then there is nobody to tell.
+    pub(super) fn acts_unseen(
+        &mut self,
+        action: &Action,
+        io: &mut Io<'_>,
+        inputs: &mut VecDeque<Input>,
+    ) -> bool {
+        let Some(pending) = &mut self.pending else { return false };
+        match action {
+            Action::Extend { step_down_at, until, .. } => {
+                (pending.step_down_at, pending.until) = (*step_down_at, *until);
+                true
+            }
+            Action::StepDown { term, .. } if *term == pending.term => {
+                self.pending = None;
+                io.schedule.clear(self.id | LISTENING);
+                if let Some(office) = &self.office {
+                    let _gone = office.send(Order::Forget);
+                }
+                inputs.push_back(Input::Drained);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The runtime of the handlers has ended: nobody can be told any more.
+    pub(super) fn office_is_gone(&self) -> bool {
+        self.office.as_ref().is_some_and(tokio::sync::mpsc::UnboundedSender::is_closed)
+    }
+}

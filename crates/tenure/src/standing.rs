@@ -1,0 +1,104 @@
+//! Where this instance stands, for those who show or check it: no call to the store.
+
+use std::time::Duration;
+
+use tenure_core::{Error, Metadata, Op, Reply, Term, Time};
+
+use crate::Election;
+
+/// One reign of this instance, at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Standing {
+    /// The term that is led.
+    pub term: Term,
+    /// When the reign began, on the candidate's clock.
+    pub since: Time,
+    /// When trust ends if nothing is renewed, on the candidate's clock.
+    pub trusted_until: Time,
+    /// How long that is from now.
+    pub remaining: Duration,
+}
+
+/// A reign that ought to have been stepped down from, and was not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Overdue {
+    /// Its term.
+    pub term: Term,
+    /// How long ago trust ended.
+    pub by: Duration,
+}
+
+impl Election {
+    /// The reign of this instance, if it leads: all parts of one and the same.
+    pub fn standing(&self) -> Option<Standing> {
+        let shared = self.shared();
+        let reign = shared.status.borrow().reign.clone()?;
+        let trusted_until = reign.trust_until();
+        let standing = Standing {
+            term: reign.term,
+            since: reign.began,
+            trusted_until,
+            remaining: trusted_until - shared.clock.now(),
+        };
+        // Asked last: what is told was true a moment ago at the latest.
+        shared.is_leader().then_some(standing)
+    }
+
+    /// Tells whether trust has ended and something goes on all the same: the driver has not stepped
+    /// down, or the work has not ended. Such a process is not healthy; end it.
+    pub fn overdue(&self) -> Option<Overdue> {
+        let shared = self.shared();
+        let now = shared.clock.now();
+        let status = shared.status.borrow();
+        let reign = status.reign.as_ref().or(status.ending.as_ref())?;
+        let ended = reign.trust_ended();
+        let goes_on = status.reign.is_some() || reign.has_work();
+        (goes_on && now >= ended).then(|| Overdue { term: reign.term, by: now - ended })
+    }
+
+    /// Whether the store answered the last call; `None` before the first.
+    pub fn store_answers(&self) -> Option<bool> {
+        self.shared().status.borrow().store_answers
+    }
+
+    /// What this instance publishes while it leads.
+    pub fn metadata(&self) -> Option<&Metadata> {
+        self.shared().metadata.as_ref()
+    }
+
+    /// The present instant on the clock of this candidate, by which [`Standing`] and events are
+    /// stamped.
+    pub fn now(&self) -> Time {
+        self.shared().clock.now()
+    }
+
+    /// Waits until the driver has taken a turn. One that does not within seconds hangs, and with it
+    /// everything but trust, which ends by itself.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn driver_answers(&self) {
+        self.candidate_handle().synchronize().await;
+    }
+
+    /// Asks whoever leads to resign, this instance or another, if it leads under this term (or
+    /// under any, if none is named). Tells the term that was asked, `None` if nobody leads under
+    /// it. It learns so from its next renewal, or at once where the store hints.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: if the future is dropped the leader may have been asked or not.
+    ///
+    /// # Errors
+    /// Whatever kept the store from answering.
+    pub async fn ask_to_resign(&self, term: Option<Term>) -> Result<Option<Term>, Error> {
+        let op = Op::Ask { election: self.name().clone(), term };
+        let timeout = self.timing().call_timeout();
+        match self.candidate_handle().apply(op, timeout).await? {
+            Reply::Granted(grant) => Ok(Some(grant.term)),
+            Reply::Refused(_) | Reply::Seen(_) => Ok(None),
+            Reply::Unknown(error) => Err(error),
+        }
+    }
+}

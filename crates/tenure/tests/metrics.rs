@@ -1,0 +1,222 @@
+//! What is counted, seen by a recorder of the program's own.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use common::{Desk, Mood, TTL, event, leads};
+use metrics::{
+    Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
+use tenure::Event;
+
+#[derive(Default)]
+struct Book {
+    counters: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
+    gauges: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
+    histograms: Mutex<BTreeMap<String, Arc<Values>>>,
+    described: Mutex<Vec<String>>,
+}
+
+#[derive(Default)]
+struct Values(Mutex<Vec<f64>>);
+
+impl HistogramFn for Values {
+    fn record(&self, value: f64) {
+        self.0.lock().unwrap().push(value);
+    }
+}
+
+struct Recording;
+
+static BOOK: LazyLock<Book> = LazyLock::new(|| {
+    metrics::set_global_recorder(Recording).expect("it is the only one of this process");
+    Book::default()
+});
+
+impl Recorder for Recording {
+    fn describe_counter(&self, key: KeyName, _: Option<Unit>, _: SharedString) {
+        BOOK.described.lock().unwrap().push(key.as_str().to_owned());
+    }
+
+    fn describe_gauge(&self, key: KeyName, _: Option<Unit>, _: SharedString) {
+        BOOK.described.lock().unwrap().push(key.as_str().to_owned());
+    }
+
+    fn describe_histogram(&self, key: KeyName, _: Option<Unit>, _: SharedString) {
+        BOOK.described.lock().unwrap().push(key.as_str().to_owned());
+    }
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(BOOK.counters.lock().unwrap().entry(text(key)).or_default().clone())
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(BOOK.gauges.lock().unwrap().entry(text(key)).or_default().clone())
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        let values = BOOK.histograms.lock().unwrap().entry(text(key)).or_default().clone();
+        Histogram::from_arc(values)
+    }
+}
+
+/// `name{label="value"}`.
+fn text(key: &Key) -> String {
+    let labels: Vec<String> =
+        key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+    format!("{}{{{}}}", key.name(), labels.join(","))
+}
+
+fn counter(name: &str) -> u64 {
+    BOOK.counters.lock().unwrap().get(name).map_or(0, |value| value.load(Ordering::SeqCst))
+}
+
+fn gauge(name: &str) -> f64 {
+    let value = BOOK.gauges.lock().unwrap().get(name).map(|value| value.load(Ordering::SeqCst));
+    f64::from_bits(value.unwrap_or_default())
+}
+
+fn histogram(name: &str) -> Vec<f64> {
+    let values = BOOK.histograms.lock().unwrap().get(name).cloned();
+    values.map(|values| values.0.lock().unwrap().clone()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn reigns_and_renewals_are_counted_by_class() {
+    LazyLock::force(&BOOK);
+    let desk = Desk::new();
+    let (candidate, store) = desk.candidate("a");
+    let one = candidate.election("count:one").ttl(TTL).start().await.unwrap();
+    let two = candidate.election("count:two").ttl(TTL).start().await.unwrap();
+    assert_eq!(counter("leader_acquired_total{key_class=count}"), 2);
+    assert_eq!(gauge("leader_is_leader{key_class=count}"), 2.0);
+    assert_eq!(gauge("leader_term{key_class=count}"), 1.0);
+    let renewals = || counter("leader_renewals_total{key_class=count}");
+    desk.pass_until(|| renewals() >= 2).await;
+    let took = histogram("leader_renewal_duration_seconds{key_class=count}");
+    assert!(took.len() >= 2 && took.iter().all(|seconds| *seconds < 1.0), "{took:?}");
+
+    let before = counter("leader_renewal_failures_total{key_class=count}");
+    store.set(Mood::Failing);
+    desk.pass_until(|| !one.is_leader() && !two.is_leader()).await;
+    desk.pass_until(|| counter("leader_lost_total{key_class=count}") == 2).await;
+    assert!(counter("leader_renewal_failures_total{key_class=count}") > before);
+    assert_eq!(gauge("leader_is_leader{key_class=count}"), 0.0);
+    assert_eq!(gauge("leader_term{key_class=count}"), 0.0);
+    assert_eq!(gauge("leader_trust_seconds{key_class=count}"), 0.0);
+}
+
+#[tokio::test]
+async fn trust_is_the_shortest_of_the_class_and_is_brought_up_to_date() {
+    LazyLock::force(&BOOK);
+    let desk = Desk::new();
+    let (candidate, store) = desk.untended_candidate("a");
+    let _long = candidate.election("trust:a").ttl(TTL * 10).start().await.unwrap();
+    let short = candidate.election("trust:b").ttl(TTL).start().await.unwrap();
+    let trust = || gauge("leader_trust_seconds{key_class=trust}");
+    let whole = short.standing().unwrap().remaining.as_secs_f64();
+    assert!((trust() - whole).abs() < 1e-6, "{} {whole}", trust());
+    store.set(Mood::Hanging);
+    desk.clock.advance(Duration::from_millis(500));
+    tenure::refresh_metrics();
+    assert!((trust() - (whole - 0.5)).abs() < 1e-6, "{}", trust());
+}
+
+#[tokio::test]
+async fn a_gap_is_measured_by_whoever_takes_over() {
+    LazyLock::force(&BOOK);
+    let desk = Desk::new();
+    let first = desk.candidate("a").0.election("gap:x").ttl(TTL).start().await.unwrap();
+    let second = desk.candidate("b").0.election("gap:x").ttl(TTL).start().await.unwrap();
+    assert!(histogram("leader_gap_seconds{key_class=gap}").is_empty(), "the first has no gap");
+    first.stop().await.unwrap();
+    leads(&second).await;
+    let gaps = histogram("leader_gap_seconds{key_class=gap}");
+    assert_eq!(gaps.len(), 1);
+    assert!(gaps[0] < 0.1, "a hint woke it, and no time passed: {gaps:?}");
+}
+
+#[tokio::test]
+async fn a_label_per_election_is_there_for_those_who_want_it() {
+    LazyLock::force(&BOOK);
+    let desk = Desk::new();
+    let (candidate, _) = desk.candidate("a");
+    let own = candidate.election("label:own").ttl(TTL).per_election_metrics(true);
+    let _own = own.start().await.unwrap();
+    let _plain = candidate.election("label:plain").ttl(TTL).start().await.unwrap();
+    assert_eq!(counter("leader_acquired_total{key_class=label,election=label:own}"), 1);
+    assert_eq!(counter("leader_acquired_total{key_class=label}"), 1);
+    assert_eq!(gauge("leader_is_leader{key_class=label,election=label:own}"), 1.0);
+    tenure::describe_metrics();
+    let described = BOOK.described.lock().unwrap().clone();
+    assert_eq!(described.len(), 9, "{described:?}");
+    assert!(described.iter().all(|name| name.starts_with("leader_")));
+}
+
+#[tokio::test]
+async fn a_renewal_that_is_withheld_counts_as_failed() {
+    LazyLock::force(&BOOK);
+    let desk = Desk::new();
+    let (candidate, _) = desk.candidate("a");
+    let election = candidate.election("deaf:x").ttl(TTL).build().unwrap();
+    let mut events = election.events();
+    let tenure = election.campaign().await.unwrap();
+    // Somebody waits for the loss but is never polled again: a blocked program.
+    let mut lost = Box::pin(tenure.lost());
+    let polled =
+        std::future::poll_fn(|cx| std::task::Poll::Ready(lost.as_mut().poll(cx).is_pending()));
+    assert!(polled.await);
+    desk.pass_until(|| counter("leader_renewal_failures_total{key_class=deaf}") > 0).await;
+    event(&mut events, |event| matches!(event, Event::RenewalFailed { .. }).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_reign_that_goes_on_after_trust_has_ended_is_overdue() {
+    let desk = Desk::new();
+    let (candidate, store) = desk.candidate("a");
+    let election = candidate.election("overdue:x").ttl(TTL).build().unwrap();
+    let tenure = election.campaign().await.unwrap();
+    let standing = election.standing().unwrap();
+    assert_eq!((standing.term, election.overdue()), (tenure.term(), None));
+    store.set(Mood::Failing);
+    desk.pass_until(|| election.standing().is_none()).await;
+    assert_eq!(election.overdue(), None, "there is still time to wind up");
+    desk.pass_until(|| !tenure.is_current()).await;
+    desk.clock.advance(Duration::from_secs(1));
+    let overdue = election.overdue().expect("the tenure is held on");
+    assert_eq!(overdue.term, tenure.term());
+    assert!(overdue.by >= Duration::from_secs(1), "{overdue:?}");
+    drop(tenure);
+    desk.pass_until(|| election.overdue().is_none()).await;
+}
+
+#[tokio::test]
+async fn a_driver_that_hangs_is_overdue() {
+    let desk = Desk::new();
+    let (candidate, store) = desk.untended_candidate("a");
+    let election = candidate.election("hang:x").ttl(TTL).start().await.unwrap();
+    store.set(Mood::Blocking);
+    desk.clock.advance(TTL / 3);
+    common::eventually("the driver is stuck in a call", || store.is_blocked()).await;
+    desk.clock.advance(TTL);
+    assert!(!election.is_leader(), "trust ends by itself");
+    assert!(election.overdue().is_some(), "but nobody has stepped down");
+    store.set(Mood::Well);
+    common::eventually("it steps down", || election.overdue().is_none()).await;
+}
+
+#[tokio::test]
+async fn whoever_leads_can_be_asked_to_resign() {
+    let desk = Desk::new();
+    let first = desk.election("a").start().await.unwrap();
+    let second = desk.election("b").start().await.unwrap();
+    let term = first.term();
+    assert_eq!(second.ask_to_resign(None).await.unwrap(), term);
+    desk.pass_until(|| second.is_leader()).await;
+    assert_eq!(first.ask_to_resign(term).await.unwrap(), None, "that term is over");
+}
