@@ -1,9 +1,11 @@
 #![doc = include_str!("../README.md")]
 
+pub mod channels;
 mod clock;
 pub mod conformance;
 mod fault;
 pub mod history;
+pub mod ledger;
 mod util;
 
 pub use clock::ManualClock;

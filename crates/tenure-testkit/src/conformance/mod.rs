@@ -4,7 +4,7 @@
 //! supports ([`StoreInfo`](tenure_core::StoreInfo)) and says what it skips and why. It is plain
 //! async code without a runtime of its own: drive it by whatever the store needs.
 
-mod arena;
+pub(crate) mod arena;
 mod report;
 mod under_faults;
 
@@ -107,11 +107,14 @@ macro_rules! cases {
             &[$((stringify!($case), |arena| Box::pin($case(arena)))),+];
     };
 }
-use cases;
+pub(crate) use cases;
 
-type CaseFn = for<'a> fn(&'a Arena<'a>) -> BoxFuture<'a, Verdict>;
+pub(crate) type CaseFn = for<'a> fn(&'a Arena<'a>) -> BoxFuture<'a, Verdict>;
 
-const TOPICS: [(&str, &[(&str, CaseFn)]); 13] = [
+/// A topic and its cases.
+pub(crate) type Topic = (&'static str, &'static [(&'static str, CaseFn)]);
+
+const TOPICS: [Topic; 13] = [
     ("acquire", acquire::CASES),
     ("renew", renew::CASES),
     ("release", release::CASES),
@@ -144,7 +147,7 @@ pub fn topics() -> impl Iterator<Item = &'static str> {
 /// # }
 /// ```
 pub async fn run(subject: &dyn Subject) -> Report {
-    run_cases(subject, |_, _| true).await
+    run_cases(subject, &TOPICS, 1, |_, _| true).await
 }
 
 /// Runs the cases whose topic or name contains `pattern`: `"renew"`, or a few words of one case.
@@ -153,16 +156,25 @@ pub async fn run(subject: &dyn Subject) -> Report {
 /// As [`run`].
 pub async fn run_matching(subject: &dyn Subject, pattern: &str) -> Report {
     let pattern = pattern.replace('_', " ");
-    run_cases(subject, |topic, name| topic.contains(&pattern) || name.contains(&pattern)).await
+    run_cases(subject, &TOPICS, 1, |topic, name| {
+        topic.contains(&pattern) || name.contains(&pattern)
+    })
+    .await
 }
 
-async fn run_cases(subject: &dyn Subject, wanted: impl Fn(&str, &str) -> bool) -> Report {
+/// Runs the wanted cases, each on data of its own, numbered from `first` on.
+pub(crate) async fn run_cases(
+    subject: &dyn Subject,
+    topics: &[Topic],
+    first: u32,
+    wanted: impl Fn(&str, &str) -> bool,
+) -> Report {
     let mut report = Report::new();
-    let all = TOPICS.iter().flat_map(|(topic, cases)| {
+    let all = topics.iter().flat_map(|(topic, cases)| {
         cases.iter().map(move |(name, run)| Case { topic, name, run: *run })
     });
     // Counted over all cases, so that a case has the same data whether it runs alone or not.
-    for (case, data) in all.zip(1..) {
+    for (case, data) in all.zip(first..) {
         let name = case.name.replace('_', " ");
         if !wanted(case.topic, &name) {
             continue;

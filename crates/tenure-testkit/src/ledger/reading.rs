@@ -1,0 +1,87 @@
+//! What the ledger tells: what is open, how far each job has got, what happened.
+
+use tenure_core::{Tick, TickEnd, TickRecord};
+
+use super::clerk::{Clerk, ledger, tick};
+use crate::conformance::arena::{Arena, Verdict, ensure};
+
+super::cases![
+    open_ticks_come_the_oldest_first,
+    the_latest_is_told_for_each_job,
+    history_comes_the_latest_first,
+    other_handles_and_a_later_term_see_the_same,
+    what_was_done_survives_a_crash,
+];
+
+fn ticks(records: Vec<TickRecord>) -> Vec<Tick> {
+    records.into_iter().map(|record| record.tick).collect()
+}
+
+async fn open_ticks_come_the_oldest_first(arena: &Arena<'_>) -> Verdict {
+    let clerk = Clerk::elected(arena, "a").await?;
+    let store = ledger(&arena.store)?;
+    ensure!(store.open(clerk.election()).await?.is_empty(), "something is open from the start");
+    for second in [3, 1, 2, 4] {
+        clerk.claim(&tick(second)).await?;
+    }
+    clerk.start(&tick(2), 1).await?;
+    clerk.end(&tick(3), 1, TickEnd::Ok).await?;
+    let open = ticks(store.open(clerk.election()).await?);
+    ensure!(open == [tick(1), tick(2), tick(4)], "open are {open:?}");
+    Ok(())
+}
+
+async fn the_latest_is_told_for_each_job(arena: &Arena<'_>) -> Verdict {
+    let clerk = Clerk::elected(arena, "a").await?;
+    let store = ledger(&arena.store)?;
+    for (job, at) in [("x", 5), ("x", 9), ("x", 7), ("y", 1), ("z", -3)] {
+        clerk.claim(&Tick::new(job, at)).await?;
+    }
+    let mut latest = store.latest(clerk.election()).await?;
+    latest.sort();
+    let wanted = [Tick::new("x", 9), Tick::new("y", 1), Tick::new("z", -3)];
+    ensure!(latest == wanted, "the latest are {latest:?}");
+    Ok(())
+}
+
+async fn history_comes_the_latest_first(arena: &Arena<'_>) -> Verdict {
+    let clerk = Clerk::elected(arena, "a").await?;
+    let store = ledger(&arena.store)?;
+    let other = Tick::new("other", tick(2).scheduled_unix_ms + 500);
+    for tick in [tick(2), tick(1), other.clone(), tick(3)] {
+        clerk.claim(&tick).await?;
+    }
+    let all = ticks(store.history(clerk.election(), None, 10).await?);
+    ensure!(all == [tick(3), other.clone(), tick(2), tick(1)], "all are {all:?}");
+    let two = ticks(store.history(clerk.election(), None, 2).await?);
+    ensure!(two == [tick(3), other.clone()], "two are {two:?}");
+    let one = ticks(store.history(clerk.election(), Some("other"), 10).await?);
+    ensure!(one == [other], "those of one job are {one:?}");
+    let none = store.history(clerk.election(), Some("nobody"), 10).await?;
+    ensure!(none.is_empty(), "an unknown job has {none:?}");
+    Ok(())
+}
+
+async fn other_handles_and_a_later_term_see_the_same(arena: &Arena<'_>) -> Verdict {
+    let one = Clerk::elected(arena, "a").await?;
+    one.claim(&tick(1)).await?;
+    let two = one.succeeded(arena, "b").await?;
+    let here = ledger(&arena.store)?.history(two.election(), None, 10).await?;
+    let other = arena.another_handle().await?;
+    let there = ledger(&other)?.history(two.election(), None, 10).await?;
+    ensure!(here == there && here.len() == 1, "{here:?} is not {there:?}");
+    Ok(())
+}
+
+async fn what_was_done_survives_a_crash(arena: &Arena<'_>) -> Verdict {
+    let clerk = Clerk::elected(arena, "a").await?;
+    clerk.claim(&tick(1)).await?;
+    clerk.claim(&tick(2)).await?;
+    clerk.start(&tick(2), 1).await?;
+    clerk.end(&tick(2), 1, TickEnd::Failed(2)).await?;
+    let before = ledger(&arena.store)?.history(clerk.election(), None, 10).await?;
+    let store = arena.crash().await?;
+    let after = ledger(&store)?.history(clerk.election(), None, 10).await?;
+    ensure!(before == after, "a crash made {after:?} of {before:?}");
+    Ok(())
+}

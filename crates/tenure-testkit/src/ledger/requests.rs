@@ -1,0 +1,107 @@
+//! Ticks that somebody asks for.
+
+use tenure_core::{Hint, Marked, TickEnd, TickState};
+
+use super::clerk::{Clerk, done, is, ledger};
+use crate::conformance::arena::{Arena, Stop, Verdict, ensure};
+use crate::util::within;
+
+super::cases![
+    a_request_is_open_until_it_is_claimed,
+    a_request_needs_no_leader,
+    a_request_does_not_count_as_scheduled,
+    requests_are_told_apart,
+    a_request_can_be_abandoned,
+    a_request_is_hinted_at,
+    a_job_without_a_name_is_refused,
+];
+
+async fn a_request_is_open_until_it_is_claimed(arena: &Arena<'_>) -> Verdict {
+    let clerk = Clerk::elected(arena, "a").await?;
+    let store = ledger(&arena.store)?;
+    let tick = store.request(clerk.election(), "job").await?;
+    clerk.stands(&tick, TickState::Requested, 0).await?;
+    is("its claim", clerk.claim(&tick).await?, done(1))?;
+    is("the same claim", clerk.claim(&tick).await?, done(1))?;
+    is("its start", clerk.start(&tick, 1).await?, done(1))?;
+    is("its end", clerk.end(&tick, 1, TickEnd::Ok).await?, done(1))?;
+    let record = clerk.find(&tick).await?;
+    ensure!(record.as_ref().is_some_and(|it| it.manual), "it was asked for: {record:?}");
+    ensure!(store.open(clerk.election()).await?.is_empty(), "it is still open");
+    Ok(())
+}
+
+async fn a_request_needs_no_leader(arena: &Arena<'_>) -> Verdict {
+    let store = ledger(&arena.store)?;
+    let tick = store.request(&arena.election, "job").await?;
+    let open = store.open(&arena.election).await?;
+    ensure!(open.len() == 1 && open[0].tick == tick, "open are {open:?}");
+    let clerk = Clerk::elected(arena, "a").await?;
+    is("its claim", clerk.claim(&tick).await?, done(1))
+}
+
+async fn a_request_does_not_count_as_scheduled(arena: &Arena<'_>) -> Verdict {
+    let clerk = Clerk::elected(arena, "a").await?;
+    let store = ledger(&arena.store)?;
+    let tick = store.request(clerk.election(), "job").await?;
+    clerk.claim(&tick).await?;
+    let latest = store.latest(clerk.election()).await?;
+    ensure!(latest.is_empty(), "a request made the job's latest {latest:?}");
+    Ok(())
+}
+
+async fn requests_are_told_apart(arena: &Arena<'_>) -> Verdict {
+    let store = ledger(&arena.store)?;
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let tick = store.request(&arena.election, "job").await?;
+        ensure!(!seen.contains(&tick), "two requests are one: {tick:?}");
+        seen.push(tick);
+    }
+    let open = store.open(&arena.election).await?;
+    ensure!(open.len() == 5, "of 5 requests {} are open", open.len());
+    Ok(())
+}
+
+async fn a_request_can_be_abandoned(arena: &Arena<'_>) -> Verdict {
+    let clerk = Clerk::elected(arena, "a").await?;
+    let tick = ledger(&arena.store)?.request(clerk.election(), "unknown").await?;
+    is("an unknown job", clerk.abandon(&tick).await?, done(0))?;
+    clerk.stands(&tick, TickState::Abandoned, 0).await?;
+    is("its claim", clerk.claim(&tick).await?, Marked::Refused)
+}
+
+async fn a_request_is_hinted_at(arena: &Arena<'_>) -> Verdict {
+    let clerk = Clerk::elected(arena, "a").await?;
+    if !arena.info.hints {
+        return crate::conformance::arena::skip("the store gives no hints");
+    }
+    let mut hints = arena.store.hints();
+    let other = arena.another_handle().await?;
+    let arrived = within(arena.subject.patience(), async {
+        loop {
+            // Listening may need a moment to begin: asked for again until it is heard.
+            ledger(&other)?.request(clerk.election(), "job").await?;
+            let heard = within(
+                arena.subject.wait(std::time::Duration::from_millis(200)),
+                std::future::poll_fn(|cx| hints.poll_next(cx)),
+            );
+            match heard.await {
+                Some(Some(Hint::Election(name))) if name == *clerk.election() => return Ok(()),
+                Some(Some(Hint::Any)) => return Ok(()),
+                Some(None) => return Err(Stop::Failed("the hints have ended".to_owned())),
+                _ => {}
+            }
+        }
+    })
+    .await;
+    arrived.unwrap_or_else(|| Err(Stop::Failed("no hint came after a request".to_owned())))
+}
+
+async fn a_job_without_a_name_is_refused(arena: &Arena<'_>) -> Verdict {
+    let store = ledger(&arena.store)?;
+    for name in ["", "a\nb", &"x".repeat(256)] {
+        ensure!(store.request(&arena.election, name).await.is_err(), "{name:?} was taken");
+    }
+    Ok(())
+}
