@@ -16,7 +16,11 @@ use crate::host::Host;
 const APPLICATION_ID: i32 = 0x746e_7572;
 
 /// Each migration takes the schema from its index to the next number.
-const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_init.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("../migrations/0001_init.sql"),
+    include_str!("../migrations/0002_messages.sql"),
+    include_str!("../migrations/0003_ledger.sql"),
+];
 
 /// How long opening waits for others that are opening or writing.
 pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(10);

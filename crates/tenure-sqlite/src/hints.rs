@@ -15,6 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat, unlink};
 use tenure_core::{Hint, Hints, Name, Op};
 
 use crate::host::Host;
+use crate::inbox::{Bell, Ring};
 use crate::lease::{Blocked, News};
 use crate::watcher::{self, Watcher};
 use crate::witness::Witness;
@@ -31,6 +32,10 @@ const NAMES_MAX: usize = 100_000;
 
 /// The name of a file that means every election.
 const ANY: &str = "any";
+
+/// How the names of files begin that are about messages. No hexadecimal digits.
+const NOTICE: char = 'n';
+const POST: char = 'p';
 
 /// What the handles of one store know about hints.
 #[derive(Debug)]
@@ -54,6 +59,10 @@ struct State {
     /// Which of them holds which election.
     held_by: HashMap<Name, i64>,
     listeners: Vec<Weak<Listener>>,
+    /// Those who listen for messages, with the hash of their election.
+    bells: Vec<(u64, Weak<Bell>)>,
+    /// Files can't be watched at present.
+    deaf: bool,
     started: bool,
     closed: bool,
 }
@@ -153,6 +162,36 @@ impl Hub {
         Box::new(SqliteHints(listener))
     }
 
+    /// Has a bell rung when messages come in. `None` if that can't be; else something to hold
+    /// on to.
+    pub(crate) fn listen_for_mail(
+        self: &Arc<Hub>,
+        election: &Name,
+        bell: &Arc<Bell>,
+    ) -> Option<Box<dyn Hints>> {
+        let hints = self.listen();
+        let mut state = locked(&self.state);
+        state.bells.retain(|(_, bell)| bell.strong_count() > 0);
+        state.bells.push((hash(election.as_str()), Arc::downgrade(bell)));
+        (!state.closed && !state.deaf).then_some(hints)
+    }
+
+    /// Whether files can be watched. Those who listen for messages must know if not.
+    pub(crate) fn hears_files(&self, hears: bool) {
+        locked(&self.state).deaf = !hears;
+        if !hears {
+            self.ring_bells(None, Ring::Gone);
+        }
+    }
+
+    fn ring_bells(&self, election: Option<u64>, ring: Ring) {
+        let bells = locked(&self.state).bells.clone();
+        let meant = bells.iter().filter(|(hash, _)| election.is_none_or(|one| one == *hash));
+        for bell in meant.filter_map(|(_, bell)| bell.upgrade()) {
+            bell.ring(ring);
+        }
+    }
+
     /// Ends the watcher and all streams.
     pub(crate) fn close(&self) {
         let listeners = {
@@ -163,6 +202,7 @@ impl Hub {
         for listener in listeners.iter().filter_map(Weak::upgrade) {
             listener.close();
         }
+        self.ring_bells(None, Ring::Gone);
         self.ring();
     }
 
@@ -186,6 +226,9 @@ impl Hub {
 
     /// A file appeared in the directory.
     pub(crate) fn hear(&self, file: &str) {
+        if let Some((election, ring)) = about_mail(file) {
+            return self.ring_bells(Some(election), ring);
+        }
         let hint = match file.split_once('.').map_or(file, |(subject, _)| subject) {
             ANY => Some(vec![Hint::Any]),
             subject => u64::from_str_radix(subject, 16).ok().map(|hash| {
@@ -202,6 +245,7 @@ impl Hub {
 
     /// Everything may have changed.
     pub(crate) fn hear_any(&self) {
+        self.ring_bells(None, Ring::Any);
         self.emit(vec![Hint::Any]);
     }
 
@@ -287,6 +331,23 @@ pub(crate) fn announce(directory: &Path, elections: &[Name]) {
     for election in elections {
         leave(directory, &format!("{:016x}", hash(election.as_str())));
     }
+}
+
+/// Leaves a file that says that there are messages, for an instant.
+pub(crate) fn announce_mail(directory: &Path, election: &Name, ring: Ring) {
+    let sign = if ring == Ring::Post { POST } else { NOTICE };
+    leave(directory, &format!("{sign}{:016x}", hash(election.as_str())));
+}
+
+/// The election and the kind of messages that a file is about.
+fn about_mail(file: &str) -> Option<(u64, Ring)> {
+    let ring = match file.chars().next()? {
+        NOTICE => Ring::Notice,
+        POST => Ring::Post,
+        _ => return None,
+    };
+    let (subject, _) = file[1..].split_once('.')?;
+    Some((u64::from_str_radix(subject, 16).ok()?, ring))
 }
 
 fn leave(directory: &Path, subject: &str) {

@@ -51,14 +51,14 @@ pub(crate) struct Blocked {
 
 /// One batch at one instant.
 pub(crate) struct Round<'a> {
-    conn: &'a Connection,
+    pub(crate) conn: &'a Connection,
     host: &'a Host,
     me: &'a Me,
-    now_ns: i64,
+    pub(crate) now_ns: i64,
     era: Era,
     /// Each holder is looked at once per batch, however many elections it holds.
     verdicts: HashMap<i64, bool>,
-    news: News,
+    pub(crate) news: News,
 }
 
 /// One row of the table of leases.
@@ -316,6 +316,7 @@ impl<'a> Round<'a> {
         }
         self.execute(include_str!("sql/forget.sql"), [election.as_str()])?;
         self.execute(include_str!("sql/forget_releases.sql"), [election.as_str()])?;
+        self.execute(include_str!("sql/forget_messages.sql"), [election.as_str()])?;
         self.conn.execute(include_str!("sql/trim_witnesses.sql"), [self.me.id])?;
         Ok(true)
     }
@@ -467,7 +468,7 @@ fn wish(op: &Op) -> Option<Wish<'_>> {
 
 /// The wall clock, for people to read beside a lease. Nothing is decided by it.
 #[allow(clippy::disallowed_methods, reason = "display only, and a file has no clock of its own")]
-fn unix_ms() -> Option<i64> {
+pub(crate) fn unix_ms() -> Option<i64> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     i64::try_from(since.as_millis()).ok()
 }

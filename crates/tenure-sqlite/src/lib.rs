@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod channels;
 mod config;
 mod db;
 mod error;
@@ -8,8 +9,12 @@ mod fs;
 mod group;
 mod hints;
 mod host;
+mod inbox;
 mod lease;
+mod ledger;
+mod mail;
 mod store;
+pub mod tick;
 mod watcher;
 mod witness;
 mod worker;

@@ -15,6 +15,7 @@ use crate::error;
 use crate::fs;
 use crate::hints::Hub;
 use crate::host::Host;
+use crate::mail::Mail;
 use crate::witness::Guard;
 use crate::worker::{Jobs, thread_ended};
 
@@ -53,6 +54,7 @@ struct Shared {
     path: PathBuf,
     jobs: Jobs,
     hub: Arc<Hub>,
+    mail: Arc<Mail>,
 }
 
 impl SqliteStore {
@@ -86,8 +88,21 @@ impl SqliteStore {
         fs::sweep(&db.place.hints);
         let path = config.path.clone();
         let hub = Arc::new(Hub::new(host.clone(), db.place.hints.clone()));
+        let mail = Arc::new(Mail::new(config.clone(), host.clone()));
         let jobs = Jobs::start(config, host, db, hub.clone()).map_err(opened)?;
-        Ok(SqliteStore(Arc::new(Shared { path, jobs, hub })))
+        Ok(SqliteStore(Arc::new(Shared { path, jobs, hub, mail })))
+    }
+
+    pub(crate) fn hub(&self) -> &Arc<Hub> {
+        &self.0.hub
+    }
+
+    pub(crate) fn mail(&self) -> &Arc<Mail> {
+        &self.0.mail
+    }
+
+    pub(crate) fn jobs(&self) -> &Jobs {
+        &self.0.jobs
     }
 
     /// The file.
@@ -189,6 +204,8 @@ impl Store for SqliteStore {
         info.survives_restart = true;
         info.sees_death = true;
         info.hints = true;
+        info.channels = true;
+        info.ledger = true;
         info.batch_limit = BATCH_LIMIT;
         info.min_ttl = Duration::from_millis(50);
         info.fencing = Some("a high-water mark in your own SQLite file: tenure_sqlite::fence");
@@ -197,11 +214,11 @@ impl Store for SqliteStore {
     }
 
     fn channels(&self) -> Option<&dyn Channels> {
-        None
+        Some(self)
     }
 
     fn ledger(&self) -> Option<&dyn Ledger> {
-        None
+        Some(self)
     }
 }
 

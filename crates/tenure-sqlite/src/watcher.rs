@@ -51,9 +51,11 @@ impl Watcher {
 
     fn run(mut self, hub: &Hub) {
         let Some(bell) = hub.bell() else { return };
+        hub.hears_files(self.files.is_some());
         while let Some(briefing) = hub.briefing() {
             if let Some(directory) = briefing.directory {
                 self.files = watch(&directory);
+                hub.hears_files(self.files.is_some());
             }
             self.follow(hub, briefing.holders);
             self.check_groups(hub);
@@ -166,6 +168,7 @@ impl Watcher {
         if gone {
             tracing::warn!("the directory of hints is gone; followers wait for leases to run out");
             self.files = None;
+            hub.hears_files(false);
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::error;
 use crate::hints::{self, Hub};
 use crate::host::Host;
 use crate::lease::{Me, News, Round};
+use crate::ledger;
 use crate::witness::{Guard, Witness};
 
 /// How many calls may wait. A driver has one or two in flight; more means that nobody waits for
@@ -31,6 +32,7 @@ enum Job {
     Attest { guard: Guard, answer: Promise<Result<(), Error>> },
     List { answer: Promise<Result<Vec<Name>, Error>> },
     Forget { election: Name, answer: Promise<Result<(), Error>> },
+    Ledger { call: ledger::Call, answer: Promise<Result<ledger::Answer, Error>> },
 }
 
 impl Jobs {
@@ -78,6 +80,15 @@ impl Jobs {
         self.send(Job::Forget { election, answer }).map(|()| promised)
     }
 
+    /// Hands over a call to the ledger. It is carried out even if nobody waits any more.
+    pub(crate) fn ledger(
+        &self,
+        call: ledger::Call,
+    ) -> Result<Answer<Result<ledger::Answer, Error>>, Error> {
+        let (answer, promised) = promise();
+        self.send(Job::Ledger { call, answer }).map(|()| promised)
+    }
+
     fn send(&self, job: Job) -> Result<(), Error> {
         self.0.try_send(job).map_err(|failure| match failure {
             TrySendError::Full(_) => error::new(
@@ -112,6 +123,7 @@ impl Worker {
                 Job::Attest { guard, answer } => answer.keep(self.attest(guard)),
                 Job::List { answer } => answer.keep(self.list()),
                 Job::Forget { election, answer } => answer.keep(self.forget(&election)),
+                Job::Ledger { call, answer } => answer.keep(self.ledger(&call)),
             }
         }
     }
@@ -239,6 +251,24 @@ impl Worker {
         Err(error::new(ErrorKind::Config, message))
     }
 
+    fn ledger(&mut self, call: &ledger::Call) -> Result<ledger::Answer, Error> {
+        if let Some(db) = self.db.take_if(|db| db.is_moved()) {
+            db.abandon();
+        }
+        if !call.writes() {
+            return self.with_db(|_, db| {
+                let real = db.place.real.clone();
+                let tx = db.look()?;
+                ledger::read(&tx, call).map_err(|error| error::from_sqlite(&real, error))
+            });
+        }
+        let (answer, news) = self.transact(|round| ledger::write(round, call))?;
+        if let Some(db) = &self.db {
+            hints::announce(&db.place.hints, &news.announce);
+        }
+        Ok(answer)
+    }
+
     fn with_db<T>(
         &mut self,
         act: impl FnOnce(&Worker, &mut Db) -> Result<T, Error>,
@@ -278,7 +308,7 @@ fn random() -> Result<i64, Error> {
 }
 
 /// The half of a one-shot channel that the thread keeps.
-struct Promise<T>(Arc<Mutex<Slot<T>>>);
+pub(crate) struct Promise<T>(Arc<Mutex<Slot<T>>>);
 
 /// The half that is waited for: `None` if the promise was broken.
 pub(crate) struct Answer<T>(Arc<Mutex<Slot<T>>>);
@@ -289,13 +319,13 @@ struct Slot<T> {
     waker: Option<Waker>,
 }
 
-fn promise<T>() -> (Promise<T>, Answer<T>) {
+pub(crate) fn promise<T>() -> (Promise<T>, Answer<T>) {
     let slot = Arc::new(Mutex::new(Slot { value: None, over: false, waker: None }));
     (Promise(slot.clone()), Answer(slot))
 }
 
 impl<T> Promise<T> {
-    fn keep(self, value: T) {
+    pub(crate) fn keep(self, value: T) {
         locked(&self.0).value = Some(value);
         // The drop that follows wakes whoever waits.
     }

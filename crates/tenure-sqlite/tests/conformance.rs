@@ -124,3 +124,23 @@ async fn the_store_keeps_the_invariants_under_faults() {
         conformance::run_under_faults(&files, seed).await.assert_passed();
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_keeps_a_ledger_on_a_driven_clock() {
+    tenure_testkit::ledger::run(&Files::new(Some(Machine::new()))).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_keeps_a_ledger_on_the_boot_clock() {
+    tenure_testkit::ledger::run(&Files::new(None)).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_carries_messages_on_a_driven_clock() {
+    tenure_testkit::channels::run(&Files::new(Some(Machine::new()))).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_carries_messages_on_the_boot_clock() {
+    tenure_testkit::channels::run(&Files::new(None)).await.assert_passed();
+}

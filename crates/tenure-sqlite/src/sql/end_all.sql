@@ -4,3 +4,4 @@ SET holder = NULL, asked = 0, witness = NULL, since_unix_ms = NULL, metadata = N
 WHERE holder IS NOT NULL;
 DELETE FROM released;
 DELETE FROM witness;
+DELETE FROM notice;

@@ -1,0 +1,367 @@
+//! The cron ledger: rows beside the leases, written in transactions that look at the lease first.
+
+use rusqlite::{Connection, OptionalExtension, Row};
+use tenure_core::{
+    BoxFuture, Error, ErrorKind, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked,
+    Name, Term, Tick, TickEnd, TickRecord, TickState, Transactions, check_job_name,
+};
+
+use crate::error;
+use crate::lease::{Round, unix_ms};
+use crate::store::SqliteStore;
+use crate::worker::thread_ended;
+
+/// What is asked of the ledger.
+pub(crate) enum Call {
+    Record { election: Name, term: Term, steps: Vec<LedgerStep> },
+    Request { election: Name, job: String },
+    Open { election: Name },
+    Latest { election: Name },
+    History { election: Name, job: Option<String>, limit: usize },
+}
+
+/// What it answers.
+pub(crate) enum Answer {
+    Marks(Vec<Marked>),
+    Ticks(Vec<Tick>),
+    Records(Vec<TickRecord>),
+}
+
+impl Call {
+    /// Whether it has to wait for SQLite's write lock.
+    pub(crate) fn writes(&self) -> bool {
+        matches!(self, Call::Record { .. } | Call::Request { .. })
+    }
+}
+
+/// Carries out a call that writes, in a changing transaction.
+pub(crate) fn write(round: &mut Round<'_>, call: &Call) -> rusqlite::Result<Answer> {
+    match call {
+        Call::Record { election, term, steps } => {
+            let desk = Desk { conn: round.conn, election, term: *term, now: unix_ms() };
+            if !desk.holds(round.now_ns)? {
+                return Ok(Answer::Marks(vec![Marked::Stale; steps.len()]));
+            }
+            let marks = steps.iter().map(|step| desk.step(step)).collect::<Result<_, _>>()?;
+            Ok(Answer::Marks(marks))
+        }
+        Call::Request { election, job } => {
+            let values = (election.as_str(), job, unix_ms().unwrap_or(0));
+            let mut request = round.conn.prepare_cached(include_str!("sql/tick_request.sql"))?;
+            let scheduled: i64 = request.query_row(values, |row| row.get(0))?;
+            round.news.announce.push(election.clone());
+            Ok(Answer::Ticks(vec![Tick::new(job.clone(), scheduled)]))
+        }
+        call => read(round.conn, call),
+    }
+}
+
+/// Carries out a call that reads.
+pub(crate) fn read(conn: &Connection, call: &Call) -> rusqlite::Result<Answer> {
+    let records = |sql: &str, values: &[&dyn rusqlite::ToSql]| {
+        let mut select = conn.prepare_cached(sql)?;
+        let rows = select.query_map(values, record)?.collect::<Result<_, _>>()?;
+        Ok(Answer::Records(rows))
+    };
+    match call {
+        Call::Open { election } => {
+            let values: [&dyn rusqlite::ToSql; 2] = [&election.as_str(), &column(LEDGER_OPEN_MAX)];
+            records(include_str!("sql/tick_open.sql"), &values)
+        }
+        Call::History { election, job: None, limit } => {
+            let values: [&dyn rusqlite::ToSql; 2] = [&election.as_str(), &column(*limit)];
+            records(include_str!("sql/tick_history.sql"), &values)
+        }
+        Call::History { election, job: Some(job), limit } => {
+            let values: [&dyn rusqlite::ToSql; 3] = [&election.as_str(), &column(*limit), job];
+            records(include_str!("sql/tick_history_of_job.sql"), &values)
+        }
+        Call::Latest { election } => {
+            let mut select = conn.prepare_cached(include_str!("sql/tick_jobs.sql"))?;
+            let tick = |row: &Row<'_>| Ok(Tick::new(row.get::<_, String>(0)?, row.get(1)?));
+            let rows = select.query_map([election.as_str()], tick)?.collect::<Result<_, _>>()?;
+            Ok(Answer::Ticks(rows))
+        }
+        Call::Record { .. } | Call::Request { .. } => Ok(Answer::Ticks(Vec::new())),
+    }
+}
+
+/// The steps of one term, in one transaction.
+struct Desk<'a> {
+    conn: &'a Connection,
+    election: &'a Name,
+    term: Term,
+    now: Option<i64>,
+}
+
+/// Where a tick stands.
+struct Found {
+    state: String,
+    manual: bool,
+    term: Option<i64>,
+    attempt: u32,
+}
+
+impl Desk<'_> {
+    fn holds(&self, now_ns: i64) -> rusqlite::Result<bool> {
+        self.conn.prepare_cached(include_str!("sql/tick_holds.sql"))?.exists((
+            self.election.as_str(),
+            self.term(),
+            now_ns,
+        ))
+    }
+
+    fn step(&self, step: &LedgerStep) -> rusqlite::Result<Marked> {
+        match step {
+            LedgerStep::Claim { tick, again } => self.claim(tick, *again),
+            LedgerStep::Start { tick, attempt } => self.start(tick, *attempt),
+            LedgerStep::End { tick, attempt, end } => self.end(tick, *attempt, *end),
+            LedgerStep::Confirm { tick, attempt } => Ok(match self.find(tick)? {
+                Some(found) if found.state == "ok" && found.attempt == *attempt => done(*attempt),
+                _ => Marked::Refused,
+            }),
+            LedgerStep::Skip { tick, through_unix_ms, count } => {
+                self.skip(tick, *through_unix_ms, *count)
+            }
+            LedgerStep::Abandon { tick } => self.abandon(tick),
+            LedgerStep::Trim { job, keep } => {
+                let values = (self.election.as_str(), job, *keep);
+                self.execute(include_str!("sql/tick_trim.sql"), values)?;
+                Ok(done(0))
+            }
+            _ => Ok(Marked::Refused),
+        }
+    }
+
+    fn claim(&self, tick: &Tick, again: bool) -> rusqlite::Result<Marked> {
+        let found = self.find(tick)?;
+        let attempt = match &found {
+            None => 1,
+            Some(found) => match found.state.as_str() {
+                "requested" => 1,
+                "claimed" if self.is_ours(found) => return Ok(done(found.attempt)),
+                "claimed" | "started" if again && !self.is_ours(found) => found.attempt + 1,
+                _ => return Ok(Marked::Refused),
+            },
+        };
+        if !found.is_some_and(|found| found.manual) {
+            self.note(&tick.job, tick.scheduled_unix_ms)?;
+        }
+        let (election, job, at) = self.key(tick);
+        let values = (election, job, at, self.term(), attempt, self.now);
+        self.execute(include_str!("sql/tick_claim.sql"), values)?;
+        Ok(done(attempt))
+    }
+
+    fn start(&self, tick: &Tick, attempt: u32) -> rusqlite::Result<Marked> {
+        match self.find(tick)? {
+            Some(found) if self.is_running(&found, attempt) => {
+                let (election, job, at) = self.key(tick);
+                let values = (election, job, at, self.now);
+                self.execute(include_str!("sql/tick_start.sql"), values)?;
+                Ok(done(attempt))
+            }
+            _ => Ok(Marked::Refused),
+        }
+    }
+
+    fn end(&self, tick: &Tick, attempt: u32, end: TickEnd) -> rusqlite::Result<Marked> {
+        let Some(found) = self.find(tick)? else { return Ok(Marked::Refused) };
+        let word = TickState::Finished(end).as_str();
+        if found.state == word && self.is_ours(&found) && found.attempt == attempt {
+            return Ok(done(attempt));
+        }
+        if !self.is_running(&found, attempt) {
+            return Ok(Marked::Refused);
+        }
+        let code = match end {
+            TickEnd::Failed(code) => Some(code),
+            _ => None,
+        };
+        self.finish(tick, word, code)?;
+        Ok(done(attempt))
+    }
+
+    fn skip(&self, tick: &Tick, through: i64, count: u64) -> rusqlite::Result<Marked> {
+        match self.find(tick)? {
+            Some(found) if found.state == "skipped" => return Ok(done(0)),
+            Some(_) => return Ok(Marked::Refused),
+            None => {}
+        }
+        self.note(&tick.job, tick.scheduled_unix_ms.max(through))?;
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let (election, job, at) = self.key(tick);
+        let values = (election, job, at, self.term(), through, count, self.now);
+        self.execute(include_str!("sql/tick_skip.sql"), values)?;
+        Ok(done(0))
+    }
+
+    fn abandon(&self, tick: &Tick) -> rusqlite::Result<Marked> {
+        let Some(found) = self.find(tick)? else { return Ok(Marked::Refused) };
+        match found.state.as_str() {
+            "abandoned" => {}
+            "requested" => self.finish(tick, "abandoned", None)?,
+            "claimed" | "started" if !self.is_ours(&found) => {
+                self.finish(tick, "abandoned", None)?;
+            }
+            _ => return Ok(Marked::Refused),
+        }
+        Ok(done(found.attempt))
+    }
+
+    fn finish(&self, tick: &Tick, word: &str, code: Option<i32>) -> rusqlite::Result<()> {
+        let (election, job, at) = self.key(tick);
+        let values = (election, job, at, word, code, self.now);
+        self.execute(include_str!("sql/tick_end.sql"), values)
+    }
+
+    fn note(&self, job: &str, at: i64) -> rusqlite::Result<()> {
+        self.execute(include_str!("sql/tick_latest.sql"), (self.election.as_str(), job, at))
+    }
+
+    fn find(&self, tick: &Tick) -> rusqlite::Result<Option<Found>> {
+        let mut read = self.conn.prepare_cached(include_str!("sql/tick_read.sql"))?;
+        read.query_row(self.key(tick), |row| {
+            Ok(Found {
+                state: row.get(0)?,
+                manual: row.get(1)?,
+                term: row.get(2)?,
+                attempt: row.get(3)?,
+            })
+        })
+        .optional()
+    }
+
+    fn is_ours(&self, found: &Found) -> bool {
+        found.term == Some(self.term())
+    }
+
+    fn is_running(&self, found: &Found, attempt: u32) -> bool {
+        let runs = matches!(found.state.as_str(), "claimed" | "started");
+        runs && self.is_ours(found) && found.attempt == attempt
+    }
+
+    fn key<'t>(&'t self, tick: &'t Tick) -> (&'t str, &'t str, i64) {
+        (self.election.as_str(), &tick.job, tick.scheduled_unix_ms)
+    }
+
+    fn term(&self) -> i64 {
+        i64::try_from(self.term.get()).unwrap_or(i64::MAX)
+    }
+
+    fn execute(&self, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<()> {
+        self.conn.prepare_cached(sql)?.execute(values).map(drop)
+    }
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<TickRecord> {
+    let word: String = row.get(2)?;
+    let count: Option<i64> = row.get(5)?;
+    let count = count.and_then(|count| u64::try_from(count).ok());
+    let state = TickState::from_columns(&word, row.get(3)?, row.get(4)?, count);
+    let odd = || rusqlite::Error::InvalidColumnName(format!("the state of a tick is {word}"));
+    let mut record =
+        TickRecord::new(Tick::new(row.get::<_, String>(0)?, row.get(1)?), state.ok_or_else(odd)?);
+    let term: Option<i64> = row.get(7)?;
+    record.manual = row.get(6)?;
+    record.term = term.and_then(|term| u64::try_from(term).ok()).and_then(Term::new);
+    record.attempt = row.get(8)?;
+    record.claimed_unix_ms = row.get(9)?;
+    record.started_unix_ms = row.get(10)?;
+    record.ended_unix_ms = row.get(11)?;
+    Ok(record)
+}
+
+const fn done(attempt: u32) -> Marked {
+    Marked::Done { attempt }
+}
+
+fn column(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl SqliteStore {
+    async fn ask(&self, call: Call, what: &'static str) -> Result<Answer, Error> {
+        let answer = match self.jobs().ledger(call) {
+            Ok(answer) => answer.await.unwrap_or_else(|| Err(thread_ended())),
+            Err(error) => Err(error),
+        };
+        answer.map_err(|error| error.during(what))
+    }
+
+    async fn ask_records(&self, call: Call, what: &'static str) -> Result<Vec<TickRecord>, Error> {
+        match self.ask(call, what).await? {
+            Answer::Records(records) => Ok(records),
+            _ => Err(odd()),
+        }
+    }
+
+    async fn ask_ticks(&self, call: Call, what: &'static str) -> Result<Vec<Tick>, Error> {
+        match self.ask(call, what).await? {
+            Answer::Ticks(ticks) => Ok(ticks),
+            _ => Err(odd()),
+        }
+    }
+}
+
+impl Ledger for SqliteStore {
+    fn transactions(&self) -> Transactions {
+        Transactions::Beside
+    }
+
+    fn record<'a>(
+        &'a self,
+        election: &'a Name,
+        term: Term,
+        steps: &'a [LedgerStep],
+    ) -> BoxFuture<'a, Result<Vec<Marked>, Error>> {
+        Box::pin(async move {
+            if steps.len() > LEDGER_STEPS_MAX {
+                let message = format!(
+                    "{} steps are too many for one call, at most {LEDGER_STEPS_MAX} are taken",
+                    steps.len()
+                );
+                return Err(error::new(ErrorKind::Config, message));
+            }
+            let (election, steps) = (election.clone(), steps.to_vec());
+            match self.ask(Call::Record { election, term, steps }, "record").await? {
+                Answer::Marks(marks) => Ok(marks),
+                _ => Err(odd()),
+            }
+        })
+    }
+
+    fn request<'a>(
+        &'a self,
+        election: &'a Name,
+        job: &'a str,
+    ) -> BoxFuture<'a, Result<Tick, Error>> {
+        Box::pin(async move {
+            check_job_name(job)?;
+            let call = Call::Request { election: election.clone(), job: job.to_owned() };
+            self.ask_ticks(call, "request").await?.pop().ok_or_else(odd)
+        })
+    }
+
+    fn open<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
+        Box::pin(self.ask_records(Call::Open { election: election.clone() }, "open"))
+    }
+
+    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<Tick>, Error>> {
+        Box::pin(self.ask_ticks(Call::Latest { election: election.clone() }, "latest"))
+    }
+
+    fn history<'a>(
+        &'a self,
+        election: &'a Name,
+        job: Option<&'a str>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
+        let (election, job) = (election.clone(), job.map(str::to_owned));
+        Box::pin(self.ask_records(Call::History { election, job, limit }, "history"))
+    }
+}
+
+fn odd() -> Error {
+    error::new(ErrorKind::Corrupt, "the ledger gave another answer than was asked for; a bug")
+}

@@ -1,0 +1,1 @@
+UPDATE message SET deliveries = deliveries + 1, term = ?2 WHERE id = ?1
