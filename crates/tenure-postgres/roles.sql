@@ -10,5 +10,12 @@ GRANT USAGE ON SCHEMA :"schema" TO :"app";
 GRANT SELECT, INSERT, UPDATE ON :"schema".:"table" TO :"app";
 -- Old records of releases are trimmed by whoever releases.
 GRANT SELECT, INSERT, UPDATE, DELETE ON :"schema".:"released" TO :"app";
+-- Keys of acknowledged messages are trimmed by whoever acknowledges.
+GRANT SELECT, INSERT, UPDATE, DELETE ON :"schema".tenure_message TO :"app";
+-- The history of cron is trimmed by the leader.
+GRANT SELECT, INSERT, UPDATE, DELETE
+    ON :"schema".tenure_ledger, :"schema".tenure_ledger_job TO :"app";
+-- The terms of elections by advisory locks.
+GRANT SELECT, INSERT, UPDATE ON :"schema".tenure_advisory TO :"app";
 GRANT SELECT ON :"schema".tenure_migrations TO :"app";
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA :"schema" TO :"app";

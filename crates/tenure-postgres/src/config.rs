@@ -5,9 +5,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use tenure_core::{Error, parse_duration};
-use tokio_postgres::config::Host;
 
+use crate::hosts::{self, Hosts};
 use crate::names::Names;
+use crate::passfile::Passfile;
+#[cfg(feature = "tokio-postgres")]
+use crate::pool::{Borrowed, Pool};
 use crate::store::PostgresStore;
 use crate::tls;
 
@@ -37,6 +40,7 @@ const TABLE: &str = "leader_election";
 #[derive(Clone)]
 pub struct PostgresConfig {
     pub(crate) server: tokio_postgres::Config,
+    pub(crate) hosts: Hosts,
     pub(crate) tls: tls::Tls,
     pub(crate) names: Names,
     pub(crate) fence_grace: Duration,
@@ -58,30 +62,16 @@ impl PostgresConfig {
                 "the URL is not of the form postgres://USER:PASSWORD@HOST/DATABASE",
             ));
         };
-        // A password may have a question mark in it.
-        let after_password = tail.find('@').unwrap_or(0);
+        // A password may have a question mark in it, and an option an at-sign.
+        let after_password = tail.find('@').filter(|at| !tail[..*at].contains('/')).unwrap_or(0);
         let (place, query) = match tail[after_password..].find('?') {
             Some(at) => (&tail[..after_password + at], &tail[after_password + at + 1..]),
             None => (tail, ""),
         };
-        let mut theirs = Vec::new();
-        let (mut schema, mut table) = (SCHEMA.to_owned(), TABLE.to_owned());
-        let (mut fence_grace, mut tls) = (FENCE_GRACE, tls::Options::default());
-        for option in query.split('&').filter(|option| !option.is_empty()) {
-            match option.split_once('=') {
-                Some(("schema", value)) => schema = decoded("schema", value)?,
-                Some(("table", value)) => table = decoded("table", value)?,
-                Some(("fence_grace", value)) => fence_grace = parse_duration(value)?,
-                Some(("sslmode", value)) => tls.mode = Some(decoded("sslmode", value)?),
-                Some(("sslrootcert", path)) => tls.root = Some(decoded("sslrootcert", path)?),
-                Some(("sslcert", path)) => tls.certificate = Some(decoded("sslcert", path)?),
-                Some(("sslkey", path)) => tls.key = Some(decoded("sslkey", path)?),
-                _ => theirs.push(option),
-            }
-        }
-        let names = Names::new(&schema, &table)?;
-        let question = if theirs.is_empty() { "" } else { "?" };
-        let url = format!("postgres://{place}{question}{}", theirs.join("&"));
+        let options = Options::from_query(query)?;
+        let names = Names::new(&options.schema, &options.table)?;
+        let question = if options.theirs.is_empty() { "" } else { "?" };
+        let url = format!("postgres://{place}{question}{}", options.theirs.join("&"));
         // What the parser says may hold a piece of the password.
         let mut server = tokio_postgres::Config::from_str(&url).map_err(|_| {
             Error::config(
@@ -89,10 +79,10 @@ impl PostgresConfig {
                  odd characters of the password as %XX, and only options that libpq knows",
             )
         })?;
-        if server.get_hosts().is_empty() {
+        if hosts::count(&server) == 0 {
             server.host("localhost");
         }
-        let (mode, tls) = tls.build()?;
+        let (mode, tls) = options.tls.build()?;
         server.ssl_mode(mode);
         if server.get_application_name().is_none() {
             server.application_name("tenure");
@@ -100,11 +90,14 @@ impl PostgresConfig {
         // A dead server must be noticed by connections that only listen, too.
         server.keepalives_idle(Duration::from_secs(15)).keepalives_interval(Duration::from_secs(5));
         server.tcp_user_timeout(Duration::from_secs(30));
+        let (variable, home) = (std::env::var_os("PGPASSFILE"), std::env::var_os("HOME"));
+        let passfile = Passfile::choose(options.passfile, variable, home);
         Ok(PostgresConfig {
+            hosts: Hosts::new(&server, passfile)?,
             server,
             tls,
             names,
-            fence_grace,
+            fence_grace: options.fence_grace,
             connect_timeout: CONNECT_TIMEOUT,
             call_timeout: CALL_TIMEOUT,
         })
@@ -135,22 +128,8 @@ impl PostgresConfig {
     /// Where the store is, without secrets.
     pub fn address(&self) -> String {
         let server = &self.server;
-        let hosts: Vec<String> = server
-            .get_hosts()
-            .iter()
-            .enumerate()
-            .map(|(index, host)| {
-                let host = match host {
-                    Host::Tcp(name) => name.clone(),
-                    Host::Unix(path) => path.display().to_string(),
-                };
-                let ports = server.get_ports();
-                match ports.get(index).or(ports.first()) {
-                    Some(port) if *port != 5432 => format!("{host}:{port}"),
-                    _ => host,
-                }
-            })
-            .collect();
+        let hosts: Vec<String> =
+            (0..hosts::count(server)).map(|index| hosts::show(server, index)).collect();
         let user = server.get_user().map(|user| format!("{user}@")).unwrap_or_default();
         let database = server.get_dbname().or(server.get_user()).unwrap_or_default();
         let mut options = Vec::new();
@@ -164,10 +143,55 @@ impl PostgresConfig {
         format!("postgres://{user}{}/{database}{question}{}", hosts.join(","), options.join("&"))
     }
 
+    /// Where one of its servers is.
+    pub(crate) fn address_of(&self, index: usize) -> String {
+        match self.hosts.count() {
+            1 => self.address(),
+            _ => self.hosts.show(index),
+        }
+    }
+
     /// A handle onto the store. Nothing is connected yet: the first call does that, and a server
     /// that is away is an unknown outcome like any other.
     pub fn open(self) -> PostgresStore {
-        PostgresStore::open_with(self)
+        PostgresStore::open_with(self, None)
+    }
+
+    /// A handle onto the store that borrows connections from a pool of yours for everything but
+    /// renewals and hints, which have connections of tenure's own: a pool may be used up just when
+    /// a lease has to be renewed. While it lends nothing in time, it is done without it.
+    ///
+    /// `borrow` gets a connection from whichever pool you have, and `client` tells where in it the
+    /// client is; in most, `|lent| lent` will do. The pool must lead to the database of the URL.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use deadpool_postgres::{Object, Pool};
+    /// use tenure_postgres::{PostgresConfig, PostgresStore};
+    ///
+    /// fn open(pool: Pool) -> Result<PostgresStore, tenure_core::Error> {
+    ///     let config = PostgresConfig::from_url("postgres://app:secret@db/shop")?;
+    ///     let borrow = move || {
+    ///         let pool = pool.clone();
+    ///         async move { pool.get().await }
+    ///     };
+    ///     Ok(config.open_with_pool(borrow, |lent: &Object| lent))
+    /// }
+    /// ```
+    #[cfg(feature = "tokio-postgres")]
+    pub fn open_with_pool<P, F, C, E>(
+        self,
+        borrow: P,
+        client: fn(&C) -> &tokio_postgres::Client,
+    ) -> PostgresStore
+    where
+        P: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = Result<C, E>> + Send + 'static,
+        C: Send + Sync + 'static,
+        E: fmt::Display,
+    {
+        let pool = Pool::new(Borrowed { borrow, client });
+        PostgresStore::open_with(self, Some(pool))
     }
 }
 
@@ -179,6 +203,44 @@ impl fmt::Debug for PostgresConfig {
             .field("connect_timeout", &self.connect_timeout)
             .field("call_timeout", &self.call_timeout)
             .finish()
+    }
+}
+
+/// The options of a URL: ours, and those that the driver knows.
+struct Options<'a> {
+    schema: String,
+    table: String,
+    fence_grace: Duration,
+    tls: tls::Options,
+    passfile: Option<String>,
+    theirs: Vec<&'a str>,
+}
+
+impl<'a> Options<'a> {
+    fn from_query(query: &'a str) -> Result<Options<'a>, Error> {
+        let mut options = Options {
+            schema: SCHEMA.to_owned(),
+            table: TABLE.to_owned(),
+            fence_grace: FENCE_GRACE,
+            tls: tls::Options::default(),
+            passfile: None,
+            theirs: Vec::new(),
+        };
+        let tls = &mut options.tls;
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some(("schema", value)) => options.schema = decoded("schema", value)?,
+                Some(("table", value)) => options.table = decoded("table", value)?,
+                Some(("fence_grace", value)) => options.fence_grace = parse_duration(value)?,
+                Some(("sslmode", value)) => tls.mode = Some(decoded("sslmode", value)?),
+                Some(("sslrootcert", path)) => tls.root = Some(decoded("sslrootcert", path)?),
+                Some(("sslcert", path)) => tls.certificate = Some(decoded("sslcert", path)?),
+                Some(("sslkey", path)) => tls.key = Some(decoded("sslkey", path)?),
+                Some(("passfile", path)) => options.passfile = Some(decoded("passfile", path)?),
+                _ => options.theirs.push(option),
+            }
+        }
+        Ok(options)
     }
 }
 
@@ -213,6 +275,12 @@ mod tests {
         assert_eq!(config.fence_grace, Duration::from_secs(2));
         assert_eq!(config.server.get_connect_timeout(), Some(&Duration::from_secs(7)));
         assert_eq!(config.address(), "postgres://a@h:5433/d?schema=my own&table=t\"x");
+    }
+
+    #[test]
+    fn an_at_sign_in_an_option_is_no_end_of_a_password() {
+        let config = PostgresConfig::from_url("postgres://h/d?application_name=a@b&schema=s");
+        assert_eq!(config.unwrap().names, Names::new("s", TABLE).unwrap());
     }
 
     #[test]

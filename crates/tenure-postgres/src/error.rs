@@ -16,18 +16,30 @@ pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
 
 /// What the server or the driver says, in our words.
 pub(crate) fn from_postgres(config: &PostgresConfig, error: tokio_postgres::Error) -> Error {
-    let address = config.address();
+    said(config, &config.address(), error)
+}
+
+/// What one of the servers, or the driver, says to somebody who wants in.
+pub(crate) fn from_connecting(
+    config: &PostgresConfig,
+    index: usize,
+    error: tokio_postgres::Error,
+) -> Error {
+    said(config, &config.address_of(index), error)
+}
+
+fn said(config: &PostgresConfig, address: &str, error: tokio_postgres::Error) -> Error {
     let user = config.server.get_user().unwrap_or("the user");
     let says = error.as_db_error().map(|db| db.message().to_owned()).unwrap_or_default();
     let code = error.code().map(|state| state.code().to_owned()).unwrap_or_default();
     let (kind, message) = match code.as_str() {
-        "" => (
-            ErrorKind::Unavailable,
-            format!("{address} does not answer: {}; is it running?", causes(&error)),
-        ),
+        "" => unsaid(address, &causes(&error)),
         "28P01" | "28000" => (
             ErrorKind::Denied,
-            format!("{address} does not let {user} in: {says}; mend the password or pg_hba.conf"),
+            format!(
+                "{address} does not let {user} in: {says}; mend the password, the client's \
+                 certificate (sslcert, sslkey) or pg_hba.conf"
+            ),
         ),
         "3D000" => (ErrorKind::Config, format!("{says} at {address}; create it, or mend the URL")),
         "42501" => (
@@ -56,13 +68,7 @@ pub(crate) fn from_postgres(config: &PostgresConfig, error: tokio_postgres::Erro
             ErrorKind::Config,
             format!("a function of the same name is there already: {says}; drop it first"),
         ),
-        "25006" => (
-            ErrorKind::Unavailable,
-            format!(
-                "{address} is read-only ({says}); is it a standby? name all servers and \
-                 target_session_attrs=read-write in the URL"
-            ),
-        ),
+        "25006" => (ErrorKind::Unavailable, read_only(address, &says)),
         "53300" => (
             ErrorKind::Unavailable,
             format!("{address} has no connection left ({says}); raise max_connections"),
@@ -85,6 +91,77 @@ pub(crate) fn from_postgres(config: &PostgresConfig, error: tokio_postgres::Erro
     new(kind, message).caused_by(error)
 }
 
+/// The role may not create what a migration creates.
+pub(crate) fn may_not_migrate(config: &PostgresConfig, error: tokio_postgres::Error) -> Error {
+    let user = config.server.get_user().unwrap_or("the user");
+    let says = error.as_db_error().map(|db| db.message().to_owned()).unwrap_or_default();
+    let message = format!(
+        "{user} may not set up {} ({says}); have its owner run what `tenure migrate --print` \
+         prints, and then roles.sql for {user}",
+        config.address()
+    );
+    new(ErrorKind::Denied, message).caused_by(error)
+}
+
+/// What went wrong without a word of the server's.
+fn unsaid(address: &str, causes: &str) -> (ErrorKind, String) {
+    let has = |part: &str| causes.contains(part);
+    if has("does not allow writes") {
+        let says = "it does not allow writes";
+        return (ErrorKind::Unavailable, read_only(address, says));
+    }
+    if has("password missing") {
+        let message = format!(
+            "{address} asks for a password and there is none; put it into the URL, or into a file \
+             named with passfile=PATH or PGPASSFILE"
+        );
+        return (ErrorKind::Denied, message);
+    }
+    if has("channel binding") {
+        let message = format!(
+            "{address} can't be reached with channel_binding=require, which tenure does not have; \
+             leave that out, and use sslmode=verify-full"
+        );
+        return (ErrorKind::Unsupported, message);
+    }
+    let remedy = if has("does not support TLS") {
+        "turn ssl on there, or ask for sslmode=disable"
+    } else if has("certificate") || has("fatal alert") {
+        "check sslrootcert, the name of the host, and your own certificate in sslcert"
+    } else {
+        "is it running?"
+    };
+    (ErrorKind::Unavailable, format!("{address} does not answer: {causes}; {remedy}"))
+}
+
+fn read_only(address: &str, says: &str) -> String {
+    format!(
+        "{address} is read-only ({says}); is it a standby? name all servers and \
+         target_session_attrs=read-write in the URL"
+    )
+}
+
+/// None of the servers will do, each for its own reason.
+pub(crate) fn nobody(mut refusals: Vec<Error>) -> Error {
+    if refusals.len() == 1 {
+        return refusals.remove(0);
+    }
+    // While one of them may yet do, it is worth trying again.
+    let passing = refusals.iter().any(Error::is_retryable);
+    let kind = match refusals.first() {
+        Some(first) if !passing => first.kind(),
+        _ => ErrorKind::Unavailable,
+    };
+    let reasons: Vec<&str> = refusals.iter().map(Error::message).collect();
+    new(kind, format!("none of the servers will do: {}", reasons.join("; and ")))
+}
+
+/// One of several servers did not answer in its share of the time.
+pub(crate) fn no_answer(config: &PostgresConfig, index: usize, after: Duration) -> Error {
+    let (address, after) = (config.address_of(index), show_duration(after));
+    new(ErrorKind::Unavailable, format!("connecting to {address} took more than {after}"))
+}
+
 /// The server did not answer in time.
 pub(crate) fn timed_out(config: &PostgresConfig, what: &str, after: Duration) -> Error {
     let (address, after) = (config.address(), show_duration(after));
@@ -99,20 +176,21 @@ pub(crate) fn busy() -> Error {
 /// The lease is over, and a fenced transaction of it is not (P3).
 pub(crate) fn fenced(pids: &[i32], since: Duration, grace: Duration) -> Error {
     let who: Vec<String> = pids.iter().filter(|pid| **pid != 0).map(i32::to_string).collect();
-    let who = match (who.as_slice(), pids.contains(&0)) {
-        ([], _) => "a prepared transaction (end it: see pg_prepared_xacts)".to_owned(),
-        (pids, false) => format!("backend {}", pids.join(", ")),
-        (pids, true) => format!("backend {} and a prepared transaction", pids.join(", ")),
-    };
     let ago = show_duration(Duration::from_millis(since.as_millis().try_into().unwrap_or(0)));
-    new(
-        ErrorKind::Unavailable,
-        format!(
-            "the lease ended {ago} ago, but {who} is still in a fenced transaction; it may finish, \
-             and is ended {} after the lease",
-            show_duration(grace)
+    let by_hand = "nobody can end that but you: COMMIT PREPARED or ROLLBACK PREPARED what \
+                   pg_prepared_xacts lists";
+    let and_then = format!("it may finish, and is ended {} after the lease", show_duration(grace));
+    let (who, what) = match (who.join(", "), pids.contains(&0)) {
+        (pids, true) if pids.is_empty() => {
+            ("a prepared transaction is fenced".to_owned(), by_hand.to_owned())
+        }
+        (pids, false) => (format!("backend {pids} is still in a fenced transaction"), and_then),
+        (pids, true) => (
+            format!("backend {pids} and a prepared transaction are fenced"),
+            format!("the first {and_then}; the other: {by_hand}"),
         ),
-    )
+    };
+    new(ErrorKind::Unavailable, format!("the lease ended {ago} ago, but {who}; {what}"))
 }
 
 /// A table that counts in 32 bits can't go on.

@@ -198,7 +198,7 @@ impl Drop for Carried {
 
 /// One stream's end of the hints.
 #[derive(Default)]
-struct Listener(Mutex<Queue>);
+pub(crate) struct Listener(Mutex<Queue>);
 
 #[derive(Default)]
 struct Queue {
@@ -208,7 +208,7 @@ struct Queue {
 }
 
 impl Listener {
-    fn hear(&self, hint: &Hint) {
+    pub(crate) fn hear(&self, hint: &Hint) {
         self.change(|queue| {
             if queue.hints.len() == QUEUE_MAX {
                 queue.hints = VecDeque::from([Hint::Any]);
@@ -218,8 +218,21 @@ impl Listener {
         });
     }
 
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         self.change(|queue| queue.closed = true);
+    }
+
+    /// The next hint, if one waits; otherwise whoever polls is woken by it.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Hint>> {
+        let mut queue = held(&self.0);
+        match queue.hints.pop_front() {
+            Some(hint) => Poll::Ready(Some(hint)),
+            None if queue.closed => Poll::Ready(None),
+            None => {
+                queue.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut Queue)) {
@@ -241,18 +254,11 @@ struct PostgresHints {
 
 impl Hints for PostgresHints {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Hint>> {
-        {
-            let mut queue = held(&self.listener.0);
-            match queue.hints.pop_front() {
-                Some(hint) => return Poll::Ready(Some(hint)),
-                None if queue.closed => return Poll::Ready(None),
-                None => queue.waker = Some(cx.waker().clone()),
-            }
-        }
-        if let Some(hub) = self.hub.upgrade() {
+        let polled = self.listener.poll(cx);
+        if let (Poll::Pending, Some(hub)) = (&polled, self.hub.upgrade()) {
             hub.start();
         }
-        Poll::Pending
+        polled
     }
 }
 

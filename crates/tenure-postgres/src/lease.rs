@@ -185,7 +185,7 @@ fn lease(row: &Row, term: Option<Term>) -> Result<Option<Lease>, tokio_postgres:
 
 /// What stands beside a lease, without the spaces that Postgres puts into it. What a foreign client
 /// publishes need not be what ours would: then there is nothing.
-fn published(json: &str) -> Option<Metadata> {
+pub(crate) fn published(json: &str) -> Option<Metadata> {
     let value: serde_json::Value = serde_json::from_str(json).ok()?;
     Metadata::new(&value.to_string()).ok()
 }

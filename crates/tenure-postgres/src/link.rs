@@ -16,6 +16,7 @@ use tokio_postgres::{Client, Connection, Row, Socket};
 
 use crate::config::PostgresConfig;
 use crate::error;
+use crate::pool::Pool;
 use crate::tls::Stream;
 
 /// A connection that has left a dropped call unanswered for this long is not used again.
@@ -29,6 +30,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Link {
     config: Arc<PostgresConfig>,
     state: Mutex<State>,
+    pool: Option<Pool>,
 }
 
 #[derive(Default)]
@@ -48,8 +50,54 @@ struct Session {
 }
 
 impl Link {
-    pub(crate) fn new(config: Arc<PostgresConfig>) -> Link {
-        Link { config, state: Mutex::default() }
+    pub(crate) fn new(config: Arc<PostgresConfig>, pool: Option<Pool>) -> Link {
+        Link { config, state: Mutex::default(), pool }
+    }
+
+    /// As [`query`](Link::query), on a connection of the user's pool if there is one to be had.
+    pub(crate) async fn query_lent(
+        &self,
+        sql: &str,
+        values: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, Error> {
+        if let Some(pool) = &self.pool {
+            if !pool.is_known() {
+                self.compare(pool).await?;
+            }
+            // Half of the time is left for the connection of our own.
+            let lent = pool.query(sql, values, self.config.call_timeout / 2).await;
+            let failed = |error| error::from_postgres(&self.config, error);
+            if let Some(rows) = lent.map_err(failed)? {
+                return Ok(rows);
+            }
+        }
+        self.query(sql, values).await
+    }
+
+    /// Refuses a pool that leads to another place than the URL: acquires here and renewals there
+    /// would never make a leader.
+    async fn compare(&self, pool: &Pool) -> Result<(), Error> {
+        let sql = self.config.names.render(include_str!("sql/deployment.sql"));
+        let which = |rows: &[Row]| {
+            rows.first().and_then(|row| row.try_get::<_, String>(0).ok()).unwrap_or_default()
+        };
+        let ours = which(&self.query(&sql, &[]).await?);
+        let lent = pool.query(&sql, &[], self.config.call_timeout / 2).await;
+        match lent.map_err(|error| error::from_postgres(&self.config, error))? {
+            // It lends nothing at present.
+            None => Ok(()),
+            Some(rows) if which(&rows) == ours => {
+                pool.know();
+                Ok(())
+            }
+            Some(_) => Err(error::new(
+                ErrorKind::Config,
+                format!(
+                    "the pool leads to another database than {}; make them the same",
+                    self.config.address()
+                ),
+            )),
+        }
     }
 
     /// Sends one statement, unnamed and with its types, in one round trip.
@@ -163,14 +211,29 @@ pub(crate) async fn connect(config: &PostgresConfig) -> Result<(Client, AbortHan
 /// A connection that somebody has yet to carry.
 pub(crate) type Open = (Client, Connection<Socket, Stream<Socket>>);
 
-/// Opens a connection.
+/// Opens a connection to the first server that will do. Each has its share of the time, and the
+/// next call, also after this one was dropped, begins behind the last that was tried.
 pub(crate) async fn open(config: &PostgresConfig) -> Result<Open, Error> {
     runtime()?;
-    match timeout(config.connect_timeout, config.server.connect(config.tls.clone())).await {
-        Ok(Ok(opened)) => Ok(opened),
-        Ok(Err(error)) => Err(error::from_postgres(config, error)),
-        Err(_) => Err(error::timed_out(config, "connecting to", config.connect_timeout)),
+    let (hosts, limit) = (&config.hosts, config.connect_timeout);
+    let deadline = Instant::now() + limit;
+    let mut refusals = Vec::new();
+    for left in (1..=hosts.count()).rev() {
+        let index = hosts.take_turn();
+        let server = hosts.server(index)?;
+        let share = deadline.saturating_duration_since(Instant::now()) / left as u32;
+        let error = match timeout(share, server.connect(config.tls.clone())).await {
+            Ok(Ok(opened)) => {
+                hosts.stay(index);
+                return Ok(opened);
+            }
+            Ok(Err(error)) => error::from_connecting(config, index, error),
+            Err(_) if hosts.count() == 1 => error::timed_out(config, "connecting to", limit),
+            Err(_) => error::no_answer(config, index, share),
+        };
+        refusals.push(error);
     }
+    Err(error::nobody(refusals))
 }
 
 fn runtime() -> Result<Handle, Error> {

@@ -16,12 +16,15 @@ use crate::error;
 use crate::link;
 
 /// All migrations, in order. What was published is never edited: a change is a new file.
-const MIGRATIONS: [(i32, &str); 5] = [
+const MIGRATIONS: [(i32, &str); 8] = [
     (1, include_str!("../migrations/0001_init.sql")),
     (2, include_str!("../migrations/0002_rules.sql")),
     (3, include_str!("../migrations/0003_table_clients.sql")),
     (4, include_str!("../migrations/0004_apply.sql")),
     (5, include_str!("../migrations/0005_fence.sql")),
+    (6, include_str!("../migrations/0006_messages.sql")),
+    (7, include_str!("../migrations/0007_ledger.sql")),
+    (8, include_str!("../migrations/0008_advisory.sql")),
 ];
 
 /// The oldest server that has all that is used here.
@@ -42,6 +45,8 @@ pub struct Migrated {
     pub from: i32,
     /// The version now.
     pub to: i32,
+    /// The latest version that this crate knows.
+    pub known: i32,
 }
 
 /// The latest version that this crate knows.
@@ -121,7 +126,10 @@ async fn carry_out(config: &PostgresConfig, client: &Client) -> Result<Migrated,
             SqlState::T_R_SERIALIZATION_FAILURE,
         ];
         let passing = error.code().is_some_and(|code| again.contains(code));
-        let error = error::from_postgres(config, error);
+        let error = match error.code() {
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => error::may_not_migrate(config, error),
+            _ => error::from_postgres(config, error),
+        };
         if passing { Trouble::Passing(error) } else { Trouble::Final(error) }
     };
     let number = |rows: Vec<Row>| rows.first().map_or(0, |row| row.get::<_, i32>(0));
@@ -134,7 +142,7 @@ async fn carry_out(config: &PostgresConfig, client: &Client) -> Result<Migrated,
     if let Ok(rows) = client.query_typed(&version, &[]).await {
         let from = number(rows);
         if from >= to {
-            return Ok(Migrated { from, to: from });
+            return Ok(Migrated { from, to: from, known: to });
         }
     }
     let run = async |sql: String| client.batch_execute(&sql).await.map_err(failed);
@@ -147,7 +155,7 @@ async fn carry_out(config: &PostgresConfig, client: &Client) -> Result<Migrated,
         run(step(config, *version)).await?;
     }
     run("COMMIT".to_owned()).await?;
-    Ok(Migrated { from, to: to.max(from) })
+    Ok(Migrated { from, to: to.max(from), known: to })
 }
 
 /// One migration, with the note that it was done.

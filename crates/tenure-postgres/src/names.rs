@@ -45,6 +45,7 @@ impl Names {
             ("@table_literal@", literal(&qualified)),
             ("@channel_literal@", literal(&self.channel())),
             ("@channel@", identifier(&self.channel())),
+            ("@posts_literal@", literal(&self.posts_channel())),
         ];
         // One pass, so that a name with such a word in it stays as it is.
         let mut sql = String::with_capacity(template.len() * 2);
@@ -72,6 +73,11 @@ impl Names {
         format!("tenure:{:016x}", fnv1a(&format!("{}.{}", self.schema, self.table)))
     }
 
+    /// The channel on which leaders are told that something was posted. Never change it.
+    pub(crate) fn posts_channel(&self) -> String {
+        format!("tenure-posts:{:016x}", fnv1a(&format!("{}.{}", self.schema, self.table)))
+    }
+
     /// The number of the lock that migrations of this schema take turns by.
     pub(crate) fn migration_key(&self) -> i64 {
         fnv1a(&format!("tenure migrates {}", self.schema)).cast_signed()
@@ -94,7 +100,8 @@ fn check(what: &str, name: &str, max: usize) -> Result<(), Error> {
     }
 }
 
-fn identifier(name: &str) -> String {
+/// A name as an identifier in SQL, whatever is in it.
+pub(crate) fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 

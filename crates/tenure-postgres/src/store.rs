@@ -10,12 +10,15 @@ use tenure_core::{
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
 
+use crate::channels::Mail;
 use crate::config::PostgresConfig;
 use crate::error;
 use crate::hints::Hub;
 use crate::lease::{self, Columns};
+use crate::ledger::Book;
 use crate::link::Link;
 use crate::migrate::{self, Migrated};
+use crate::pool::Pool;
 
 /// How many ops one call carries.
 const BATCH_LIMIT: usize = 10_000;
@@ -54,15 +57,19 @@ struct Shared {
     config: Arc<PostgresConfig>,
     link: Link,
     hub: Arc<Hub>,
+    mail: Mail,
+    book: Book,
     apply_sql: String,
 }
 
 impl PostgresStore {
-    pub(crate) fn open_with(config: PostgresConfig) -> PostgresStore {
+    pub(crate) fn open_with(config: PostgresConfig, pool: Option<Pool>) -> PostgresStore {
         let config = Arc::new(config);
         PostgresStore(Arc::new(Shared {
-            link: Link::new(config.clone()),
+            link: Link::new(config.clone(), pool),
             hub: Arc::new(Hub::new(config.clone())),
+            mail: Mail::new(config.clone()),
+            book: Book::new(config.clone()),
             apply_sql: config.names.render(include_str!("sql/apply.sql")),
             config,
         }))
@@ -105,10 +112,10 @@ impl PostgresStore {
             let number = |rows: Vec<tokio_postgres::Row>| {
                 rows.first().and_then(|row| row.try_get::<_, i32>(0).ok()).unwrap_or(0)
             };
-            let server = self.0.link.query(migrate::SERVER_SQL, &[]).await?;
+            let server = self.0.link.query_lent(migrate::SERVER_SQL, &[]).await?;
             migrate::check_server(number(server))?;
             let sql = self.0.config.names.render(include_str!("sql/version.sql"));
-            let version = number(self.0.link.query(&sql, &[]).await?);
+            let version = number(self.0.link.query_lent(&sql, &[]).await?);
             let latest = migrate::latest();
             if version >= latest {
                 return Ok(());
@@ -133,7 +140,7 @@ impl PostgresStore {
     /// Whatever kept the table from being read.
     pub async fn elections(&self) -> Result<Vec<Name>, Error> {
         let sql = self.0.config.names.render(include_str!("sql/elections.sql"));
-        let rows = self.0.link.query(&sql, &[]).await.map_err(|error| error.during("list"))?;
+        let rows = self.0.link.query_lent(&sql, &[]).await.map_err(|error| error.during("list"))?;
         // Names that tenure would refuse belong to others.
         let name = |row: &tokio_postgres::Row| row.try_get::<_, String>(0).ok();
         Ok(rows.iter().filter_map(name).filter_map(|name| Name::new(name).ok()).collect())
@@ -161,7 +168,13 @@ impl PostgresStore {
     async fn round(&self, ops: &[&Op]) -> Result<(Vec<Reply>, Vec<usize>), Error> {
         let grace = self.0.config.fence_grace;
         let columns = Columns::new(ops.iter().copied());
-        let rows = self.0.link.query(&self.0.apply_sql, &columns.values()).await?;
+        // A pool may be used up just when a lease has to be renewed (C3).
+        let link = &self.0.link;
+        let renews = ops.iter().any(|op| matches!(op, Op::Renew { .. }));
+        let rows = match renews {
+            true => link.query(&self.0.apply_sql, &columns.values()).await?,
+            false => link.query_lent(&self.0.apply_sql, &columns.values()).await?,
+        };
         let mut replies: Vec<Option<Reply>> = ops.iter().map(|_| None).collect();
         let (mut announce, mut busy) = (Vec::new(), Vec::new());
         for row in &rows {
@@ -193,7 +206,7 @@ impl PostgresStore {
         let sql = include_str!("sql/announce.sql");
         let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
             [(&channel, Type::TEXT), (&payloads, Type::TEXT_ARRAY)];
-        if let Err(error) = self.0.link.query(sql, &values).await {
+        if let Err(error) = self.0.link.query_lent(sql, &values).await {
             tracing::warn!(%error, "no hint could be sent to others");
         }
     }
@@ -207,7 +220,9 @@ impl PostgresStore {
             [(&name, Type::TEXT), (&grace, Type::INT8)];
         match self.0.link.query(&sql, &values).await {
             Ok(rows) => {
-                let pids = rows.first().and_then(|row| row.try_get::<_, Vec<i32>>(0).ok());
+                // A prepared transaction has no pid, and can't be ended like this.
+                let pids = rows.first().and_then(|row| row.try_get::<_, Vec<Option<i32>>>(0).ok());
+                let pids: Vec<i32> = pids.into_iter().flatten().flatten().collect();
                 tracing::warn!(%election, ?pids, "ended fenced transactions of a lease long over");
             }
             Err(error) => {
@@ -263,16 +278,18 @@ impl Store for PostgresStore {
         info.batch_limit = BATCH_LIMIT;
         info.min_ttl = Duration::from_millis(100);
         info.fencing = Some("SELECT tenure_fence(name, term), first in your transaction");
+        info.channels = true;
+        info.ledger = true;
         info.residual = RESIDUAL.to_vec();
         info
     }
 
     fn channels(&self) -> Option<&dyn Channels> {
-        None
+        Some(&self.0.mail)
     }
 
     fn ledger(&self) -> Option<&dyn Ledger> {
-        None
+        Some(&self.0.book)
     }
 }
 

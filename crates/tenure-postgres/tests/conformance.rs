@@ -75,3 +75,17 @@ async fn needs_postgres_the_store_keeps_the_invariants_under_faults() {
         conformance::run_under_faults(&Server::new(url.clone()), seed).await.assert_passed();
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_the_store_keeps_the_contract_of_channels() {
+    let Some(url) = common::server() else { return };
+    tenure_testkit::channels::run(&Server::new(url)).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_the_store_keeps_a_ledger() {
+    let Some(url) = common::server() else { return };
+    tenure_testkit::ledger::run(&Server::new(url)).await.assert_passed();
+}

@@ -213,3 +213,53 @@ async fn needs_postgres_the_table_keeps_the_rules_if_the_old_functions_come_back
     assert_eq!(place.row("g").await.1, 1);
     place.store().migrate().await.unwrap();
 }
+
+/// Whoever writes to the table by hand: terms in turn only, and nothing under a fence (P1, P6).
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_the_table_refuses_terms_out_of_turn_and_takeovers_under_a_fence() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let (store, session) = (place.store(), place.session().await);
+    let a = Player::new(&store, "a", 1);
+    for seq in 1..=2 {
+        let term = a.takes("vacant", seq).await;
+        granted(a.release("vacant", term, seq).await);
+    }
+    let steal = |name: &str, leader: &str, term: &str| {
+        format!(
+            "UPDATE leader_election SET leader_id = '{leader}', term = {term} \
+             WHERE service_name = '{name}'"
+        )
+    };
+    for (leader, term) in [
+        ("thief", "term"),
+        ("thief", "term - 1"),
+        ("thief", "1"),
+        ("thief", "term + 2"),
+        ("", "term + 1"),
+        ("", "0"),
+    ] {
+        let says = session.try_run(&steal("vacant", leader, term)).await.unwrap_err();
+        assert!(says.starts_with("TN003"), "{leader:?} {term}: {says}");
+    }
+    assert_eq!(place.row("vacant").await, (String::new(), 2));
+    session.run(&steal("vacant", "next", "term + 1")).await;
+    assert_eq!(place.row("vacant").await, ("next".to_owned(), 3));
+
+    let term = a.with_ttl(Duration::from_millis(300)).takes("fenced", 1).await;
+    let working = place.session().await;
+    working.run(&format!("BEGIN; SELECT tenure_fence('fenced', {term})")).await;
+    let work = Handle::current().spawn(async move {
+        // Not idle, so that the server does not end it with the lease.
+        working.run("SELECT pg_sleep(1.5)").await;
+        working.run("COMMIT").await;
+    });
+    real_wait(Duration::from_millis(600)).await;
+    let thief = steal("fenced", "thief", "term + 1");
+    let says = session.try_run(&thief).await.unwrap_err();
+    assert!(says.starts_with("55P03") && says.contains("is not over"), "{says}");
+    work.await.unwrap();
+    session.run(&thief).await;
+    assert_eq!(place.row("fenced").await.1, 2);
+}

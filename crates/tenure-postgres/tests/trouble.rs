@@ -65,10 +65,91 @@ async fn needs_postgres_what_is_missing_is_said_in_a_sentence() {
     assert!(text.contains("permission denied") && text.contains("roles.sql"), "{text}");
     let text = at(&server, &user, here, "schema=not_mine").migrate().await.unwrap_err();
     assert_eq!(text.kind(), ErrorKind::Denied, "{text}");
+    assert!(text.message().contains("run what `tenure migrate --print` prints"), "{text}");
 
     let nobody = PostgresConfig::from_url("postgres://a:hunter2@127.0.0.1:9/d").unwrap().open();
     let (kind, text) = says(&nobody).await;
     assert!(kind == ErrorKind::Unavailable && text.contains("is it running?"), "{text}");
+}
+
+/// A real server that passes for an older one: its version is asked for by a function of ours.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_server_that_is_too_old_is_told_and_left_alone() {
+    let Some(server) = common::server() else { return };
+    let place = Place::empty(&server);
+    let (old, admin) = (format!("old_{}", place.schema), Session::open(&server).await);
+    admin
+        .run(&format!(
+            "CREATE SCHEMA {old}; CREATE FUNCTION {old}.current_setting(text) RETURNS text \
+             LANGUAGE sql AS $$ SELECT CASE $1 WHEN 'server_version_num' THEN '130011' \
+             ELSE pg_catalog.current_setting($1) END $$"
+        ))
+        .await;
+    let path = format!("options=-csearch_path%3D{old},pg_catalog");
+    let store = common::config(&server, &format!("schema={}&{path}", place.schema)).open();
+    for error in [store.check().await.unwrap_err(), store.migrate().await.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let says = "the server is PostgreSQL 13, and 14 is the oldest that will do; upgrade it";
+        assert!(error.message().contains(says), "{error}");
+    }
+    let made = format!("SELECT count(*) FROM pg_namespace WHERE nspname = '{}'", place.schema);
+    assert_eq!(admin.number(&made).await, 0, "nothing was made");
+}
+
+/// Names that are too long, and others that are odd but data, for those who call the functions.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_bad_names_are_refused_in_a_sentence_and_harm_no_lease() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let ours = Player::new(&place.store(), "ours", 1);
+    let term = ours.takes("e", 1).await;
+    let long = "x".repeat(256);
+    let error = tenure_core::Name::new(&long).unwrap_err();
+    assert!(error.message().contains("has 256 bytes, at most 255"), "{error}");
+    let session = place.session().await;
+    let odd = "Robert'); DROP TABLE leader_election; --\u{1f4a3}\u{e9}\\\"";
+    let take = "SELECT try_become_leader($1, $2, 30)";
+    for (name, id, refusal) in [
+        (long.as_str(), "a", Some("too long")),
+        ("f", long.as_str(), Some("too long")),
+        ("f", "", Some("p_candidate_id is empty")),
+        (odd, odd, None),
+    ] {
+        let answer = session.client.query_one(take, &[&name, &id]).await;
+        match refusal {
+            None => assert!(answer.unwrap().get::<_, bool>(0), "it is data"),
+            Some(says) => {
+                let error = answer.unwrap_err();
+                let message = error.as_db_error().unwrap().message();
+                assert!(message.contains(says), "{name}: {message}");
+            }
+        }
+    }
+    assert_eq!(place.row(odd).await, (odd.to_owned(), 1));
+    granted(ours.renew("e", term).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_sql_and_odd_letters_in_metadata_are_data() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let store = place.store();
+    let json = r#"{"a'); DROP TABLE x; --":"\u{1f4a3} é {\"b\"} $$ \\ '' %s $1"}"#
+        .replace("\\u{1f4a3}", "\u{1f4a3}");
+    let metadata = tenure_core::Metadata::new(&json).unwrap();
+    let acquire = match Player::new(&store, "a", 1).acquire_op("e", 1) {
+        tenure_core::Op::Acquire { election, candidate, seq, above, floor, ttl, .. } => {
+            let metadata = Some(metadata.clone());
+            tenure_core::Op::Acquire { election, candidate, seq, above, floor, ttl, metadata }
+        }
+        other => panic!("{other:?}"),
+    };
+    granted(store.apply_one(&acquire).await);
+    let seen = store.read(&name("e")).await.unwrap().lease.unwrap().metadata.unwrap();
+    assert_eq!(seen.as_str(), metadata.as_str());
 }
 
 /// What `roles.sql` grants is enough to take part, and not enough to change the table.

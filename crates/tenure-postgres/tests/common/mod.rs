@@ -2,7 +2,9 @@
 //! starts, sessions beside the store, and ops in few words.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod group;
 pub(crate) mod own;
+pub(crate) mod proxy;
 
 use std::env;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! A server of one test's own, which may be crashed without harm to other tests.
+//! A server of one test's own, which may be crashed or frozen without harm to other tests.
 
 use std::env;
 use std::fs;
@@ -7,6 +7,7 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// A private server. Dropping it ends it.
 pub(crate) struct OwnServer {
@@ -17,12 +18,31 @@ pub(crate) struct OwnServer {
     pub(crate) port: u16,
     settings: Vec<String>,
     child: Option<Child>,
+    started: bool,
 }
 
 impl OwnServer {
     /// A new cluster that is not started yet; `None`, with a sentence, if `cargo xtask test` did
     /// not say where its programs are.
     pub(crate) fn new(settings: &[&str]) -> Option<OwnServer> {
+        let server = OwnServer::bare(settings)?;
+        let mut initdb = server.command("initdb");
+        initdb.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "-D", "data"]);
+        assert!(initdb.status().unwrap().success(), "initdb failed");
+        Some(server)
+    }
+
+    /// A standby of this server, not started yet.
+    pub(crate) fn standby(&self) -> OwnServer {
+        let standby = OwnServer::bare(&[]).unwrap();
+        let mut backup = standby.command("pg_basebackup");
+        backup.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres"]);
+        backup.args(["-D", "data", "-R", "--no-sync", "-c", "fast"]);
+        assert!(backup.status().unwrap().success(), "pg_basebackup failed");
+        standby
+    }
+
+    fn bare(settings: &[&str]) -> Option<OwnServer> {
         let Some(bin) = env::var_os("TENURE_TEST_POSTGRES_BIN").map(PathBuf::from) else {
             println!("skipped: TENURE_TEST_POSTGRES_BIN is not set; use `cargo xtask test`");
             return None;
@@ -38,11 +58,17 @@ impl OwnServer {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        let server = OwnServer { bin, owner, home, port, settings, child: None };
-        let mut initdb = server.command("initdb");
-        initdb.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "-D", "data"]);
-        assert!(initdb.status().unwrap().success(), "initdb failed");
-        Some(server)
+        Some(OwnServer { bin, owner, home, port, settings, child: None, started: false })
+    }
+
+    /// One more setting for the next start.
+    pub(crate) fn set(&mut self, setting: String) {
+        self.settings.push(setting);
+    }
+
+    /// How to reach it as this user.
+    pub(crate) fn url(&self, user: &str) -> String {
+        format!("postgres://{user}@127.0.0.1:{}/postgres", self.port)
     }
 
     /// Puts a file beside the data that only the server may read.
@@ -56,7 +82,23 @@ impl OwnServer {
         }
     }
 
+    /// Starts it, and waits until it lets people in.
     pub(crate) fn start(&mut self) {
+        for _ in 0..5 {
+            self.launch();
+            if self.is_ready() {
+                self.started = true;
+                return;
+            }
+            assert!(!self.started, "the server does not come back");
+            // Somebody else was faster to take the port.
+            let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+            self.port = listener.local_addr().unwrap().port();
+        }
+        panic!("the server does not start");
+    }
+
+    fn launch(&mut self) {
         let mut server = self.command("postgres");
         server.args(["-D", "data", "-p", &self.port.to_string()]);
         server.args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]);
@@ -66,17 +108,57 @@ impl OwnServer {
         self.child = Some(server.spawn().unwrap());
     }
 
+    /// Waits for its note that it is ready; false if it ended instead.
+    fn is_ready(&mut self) -> bool {
+        let child = self.child.as_mut().unwrap();
+        let (note, pid) = (self.home.path().join("data/postmaster.pid"), child.id().to_string());
+        for _ in 0..3_000 {
+            if child.try_wait().unwrap().is_some() {
+                self.child = None;
+                return false;
+            }
+            let text = fs::read_to_string(&note).unwrap_or_default();
+            let mut lines = text.lines();
+            let ours = lines.next().is_some_and(|line| line.trim() == pid);
+            let state = lines.nth(6).unwrap_or_default();
+            if ours && ["ready", "standby"].contains(&state.trim()) {
+                return true;
+            }
+            // tidy: sleep because another process has to come up
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+
     /// Everything that was not on the disk is lost.
     pub(crate) fn crash(&mut self) {
-        self.end();
+        self.end("QUIT");
         self.start();
     }
 
-    fn end(&mut self) {
+    /// Ends all sessions and stops it in good order.
+    pub(crate) fn stop(&mut self) {
+        self.end("INT");
+    }
+
+    /// It and all its sessions stand still, as if the machine did.
+    pub(crate) fn freeze(&self) {
+        let postmaster = self.child.as_ref().unwrap().id();
+        // The one that starts others first.
+        signal("STOP", &[postmaster]);
+        signal("STOP", &children(postmaster));
+    }
+
+    pub(crate) fn thaw(&self) {
+        let postmaster = self.child.as_ref().unwrap().id();
+        signal("CONT", &children(postmaster));
+        signal("CONT", &[postmaster]);
+    }
+
+    fn end(&mut self, how: &str) {
         if let Some(mut child) = self.child.take() {
             // This process id is ours until it is waited for.
-            let pid = child.id().to_string();
-            let _ = Command::new("kill").args(["-QUIT", &pid]).status();
+            signal(how, &[child.id()]);
             let _ = child.wait();
         }
     }
@@ -94,6 +176,32 @@ impl OwnServer {
 
 impl Drop for OwnServer {
     fn drop(&mut self) {
-        self.end();
+        if self.child.is_some() {
+            self.thaw();
+        }
+        self.end("QUIT");
     }
+}
+
+fn signal(name: &str, pids: &[u32]) {
+    let pids = pids.iter().map(u32::to_string);
+    // One that has just ended by itself is no failure.
+    let mut kill = Command::new("kill");
+    let _ = kill.arg(format!("-{name}")).args(pids).stderr(Stdio::null()).status();
+}
+
+/// The processes that this one has started.
+fn children(parent: u32) -> Vec<u32> {
+    let parent_of = |stat: &str| {
+        let (_, fields) = stat.rsplit_once(')')?;
+        fields.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|entry| {
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            (parent_of(&stat)? == parent).then_some(pid)
+        })
+        .collect()
 }

@@ -1,0 +1,234 @@
+-- The cron ledger: one row for each tick that somebody asked for, claimed or skipped (K1). Instants
+-- are milliseconds of Unix time. A skipped row stands for `count` ticks, up to `through_ms`.
+CREATE TABLE IF NOT EXISTS @schema@.tenure_ledger (
+    election text NOT NULL CHECK (octet_length(election) BETWEEN 1 AND 255),
+    job text NOT NULL CHECK (octet_length(job) BETWEEN 1 AND 255),
+    scheduled_ms bigint NOT NULL,
+    state text NOT NULL CHECK (state IN ('requested', 'claimed', 'started', 'ok', 'failed',
+        'timed_out', 'abandoned', 'skipped')),
+    manual boolean NOT NULL DEFAULT false,
+    term bigint,
+    attempt integer NOT NULL DEFAULT 0,
+    code integer,
+    through_ms bigint,
+    count bigint,
+    claimed_ms bigint,
+    started_ms bigint,
+    ended_ms bigint,
+    PRIMARY KEY (election, job, scheduled_ms)
+) WITH (fillfactor = 70);
+CREATE INDEX IF NOT EXISTS tenure_ledger_time
+    ON @schema@.tenure_ledger (election, scheduled_ms);
+CREATE INDEX IF NOT EXISTS tenure_ledger_open
+    ON @schema@.tenure_ledger (election, scheduled_ms)
+    WHERE state IN ('requested', 'claimed', 'started');
+
+-- How far each job has got. Trimming does not touch it.
+CREATE TABLE IF NOT EXISTS @schema@.tenure_ledger_job (
+    election text NOT NULL,
+    job text NOT NULL,
+    latest_ms bigint NOT NULL,
+    PRIMARY KEY (election, job)
+) WITH (fillfactor = 40);
+
+CREATE OR REPLACE FUNCTION @schema@.tenure_unix_ms(p_at timestamptz) RETURNS bigint
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN floor(extract(epoch FROM p_at) * 1000)::bigint;
+
+-- The steps of one term, in one call: all of them under its fence, or all of them `stale`. A row
+-- that a transaction of the user's is at is skipped, and its step is answered `busy`.
+--
+-- Each step has the same place in all arrays; steps of one call are about different ticks. They
+-- are visited in one order, so that two calls never wait for each other.
+CREATE OR REPLACE FUNCTION @schema@.tenure_ledger_record(
+    p_election text, p_term bigint, p_verb text[], p_job text[], p_at bigint[],
+    p_attempt integer[], p_word text[], p_code integer[], p_through bigint[], p_count bigint[]
+) RETURNS TABLE (place bigint, mark text, attempt integer)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+#variable_conflict use_variable
+DECLARE
+    v_stale boolean := false;
+    v_now bigint;
+    s record;
+    r record;
+    v_there boolean;
+    v_ours boolean;
+    v_runs boolean;
+    v_latest bigint;
+BEGIN
+    PERFORM @schema@.tenure_durably();
+    BEGIN
+        PERFORM @schema@.tenure_fence(p_election, p_term);
+    EXCEPTION WHEN SQLSTATE 'TN001' THEN
+        v_stale := true;
+    END;
+    v_now := @schema@.tenure_unix_ms(clock_timestamp());
+    FOR s IN
+        SELECT u.* FROM unnest(
+            p_verb, p_job, p_at, p_attempt, p_word, p_code, p_through, p_count
+        ) WITH ORDINALITY AS u (verb, job, at, attempt, word, code, through, count, place)
+        ORDER BY u.job COLLATE "C", u.at
+    LOOP
+        place := s.place;
+        attempt := coalesce(s.attempt, 0);
+        mark := 'refused';
+        v_latest := NULL;
+        IF v_stale THEN
+            mark := 'stale';
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        IF s.verb = 'trim' THEN
+            DELETE FROM @schema@.tenure_ledger AS t
+            WHERE t.election = p_election AND t.job = s.job
+                AND t.state NOT IN ('requested', 'claimed', 'started')
+                AND t.scheduled_ms <= (
+                    SELECT k.scheduled_ms FROM @schema@.tenure_ledger AS k
+                    WHERE k.election = p_election AND k.job = s.job
+                    ORDER BY k.scheduled_ms DESC OFFSET s.count LIMIT 1);
+            mark := 'done';
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        IF s.verb IN ('claim', 'skip') THEN
+            INSERT INTO @schema@.tenure_ledger AS t
+                (election, job, scheduled_ms, state, term, attempt, through_ms, count,
+                claimed_ms, ended_ms)
+            VALUES (p_election, s.job, s.at,
+                CASE s.verb WHEN 'claim' THEN 'claimed' ELSE 'skipped' END, p_term,
+                CASE s.verb WHEN 'claim' THEN 1 ELSE 0 END, s.through, s.count,
+                CASE s.verb WHEN 'claim' THEN v_now END, CASE s.verb WHEN 'skip' THEN v_now END)
+            ON CONFLICT (election, job, scheduled_ms) DO NOTHING;
+            IF FOUND THEN
+                attempt := CASE s.verb WHEN 'claim' THEN 1 ELSE 0 END;
+                mark := 'done';
+                v_latest := greatest(s.at, s.through);
+            END IF;
+        END IF;
+        IF mark <> 'done' THEN
+            SELECT t.* INTO r FROM @schema@.tenure_ledger AS t
+            WHERE t.election = p_election AND t.job = s.job AND t.scheduled_ms = s.at
+            FOR NO KEY UPDATE SKIP LOCKED;
+            v_there := FOUND;
+            v_ours := v_there AND r.term IS NOT DISTINCT FROM p_term;
+            v_runs := v_there AND r.state IN ('claimed', 'started');
+            IF NOT v_there THEN
+                IF EXISTS (SELECT FROM @schema@.tenure_ledger AS t WHERE t.election = p_election
+                    AND t.job = s.job AND t.scheduled_ms = s.at)
+                THEN
+                    mark := 'busy';
+                END IF;
+            ELSIF s.verb = 'claim' THEN
+                IF r.state = 'claimed' AND v_ours THEN
+                    mark := 'done';
+                    attempt := r.attempt;
+                ELSIF r.state = 'requested' OR v_runs AND NOT v_ours AND s.word = 'again' THEN
+                    mark := 'done';
+                    attempt := r.attempt + 1;
+                    UPDATE @schema@.tenure_ledger AS t SET state = 'claimed', term = p_term,
+                        attempt = r.attempt + 1, claimed_ms = v_now, started_ms = NULL
+                    WHERE t.election = p_election AND t.job = s.job AND t.scheduled_ms = s.at;
+                    IF NOT r.manual THEN
+                        v_latest := s.at;
+                    END IF;
+                END IF;
+            ELSIF s.verb = 'start' THEN
+                IF v_runs AND v_ours AND r.attempt = s.attempt THEN
+                    mark := 'done';
+                    UPDATE @schema@.tenure_ledger AS t SET state = 'started', started_ms = v_now
+                    WHERE t.election = p_election AND t.job = s.job AND t.scheduled_ms = s.at;
+                END IF;
+            ELSIF s.verb = 'end' THEN
+                IF v_ours AND r.attempt = s.attempt AND r.state = s.word THEN
+                    mark := 'done';
+                ELSIF v_runs AND v_ours AND r.attempt = s.attempt THEN
+                    mark := 'done';
+                    UPDATE @schema@.tenure_ledger AS t
+                    SET state = s.word, code = s.code, ended_ms = v_now
+                    WHERE t.election = p_election AND t.job = s.job AND t.scheduled_ms = s.at;
+                END IF;
+            ELSIF s.verb = 'confirm' THEN
+                IF r.state = 'ok' AND r.attempt = s.attempt THEN
+                    mark := 'done';
+                END IF;
+            ELSIF s.verb = 'skip' THEN
+                IF r.state = 'skipped' THEN
+                    mark := 'done';
+                END IF;
+            ELSIF s.verb = 'abandon' THEN
+                attempt := r.attempt;
+                IF r.state = 'abandoned' THEN
+                    mark := 'done';
+                ELSIF r.state = 'requested' OR v_runs AND NOT v_ours THEN
+                    mark := 'done';
+                    UPDATE @schema@.tenure_ledger AS t SET state = 'abandoned', ended_ms = v_now
+                    WHERE t.election = p_election AND t.job = s.job AND t.scheduled_ms = s.at;
+                END IF;
+            END IF;
+        END IF;
+        IF v_latest IS NOT NULL THEN
+            INSERT INTO @schema@.tenure_ledger_job AS j (election, job, latest_ms)
+            VALUES (p_election, s.job, v_latest)
+            ON CONFLICT (election, job)
+            DO UPDATE SET latest_ms = greatest(j.latest_ms, excluded.latest_ms);
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$tenure$;
+
+-- Asks for a job to run now; returns the instant that names the tick.
+CREATE OR REPLACE FUNCTION @schema@.tenure_cron_request(p_election text, p_job text)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+DECLARE
+    v_at bigint := @schema@.tenure_unix_ms(clock_timestamp());
+BEGIN
+    PERFORM @schema@.tenure_durably();
+    LOOP
+        INSERT INTO @schema@.tenure_ledger (election, job, scheduled_ms, state, manual)
+        VALUES (p_election, p_job, v_at, 'requested', true)
+        ON CONFLICT (election, job, scheduled_ms) DO NOTHING;
+        IF FOUND THEN
+            RETURN v_at;
+        END IF;
+        v_at := v_at + 1;
+    END LOOP;
+END
+$tenure$;
+
+-- For a job of delivery `transactional`: first in its transaction, then its effect. The tick ends
+-- well with the transaction, or is still open without it: the effect is there exactly once (K2).
+-- It fences the transaction, as tenure_fence does, and raises TN001 if this attempt is not the one
+-- that leads.
+CREATE OR REPLACE FUNCTION @schema@.tenure_tick(
+    election text, term bigint, job text, scheduled_at timestamptz, attempt integer
+) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+#variable_conflict use_variable
+DECLARE
+    v_state text;
+    v_at bigint := @schema@.tenure_unix_ms(scheduled_at);
+BEGIN
+    PERFORM @schema@.tenure_durably();
+    PERFORM @schema@.tenure_fence(election, term);
+    UPDATE @schema@.tenure_ledger AS t
+    SET state = 'ok', ended_ms = @schema@.tenure_unix_ms(clock_timestamp())
+    WHERE t.election = election AND t.job = job AND t.scheduled_ms = v_at AND t.term = term
+        AND t.attempt = attempt AND t.state = 'started';
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    SELECT t.state INTO v_state FROM @schema@.tenure_ledger AS t
+    WHERE t.election = election AND t.job = job AND t.scheduled_ms = v_at;
+    RAISE EXCEPTION 'attempt % of the tick % of % is not the one that runs (it is %)', attempt,
+        scheduled_at, job, coalesce(v_state, 'not known')
+        USING ERRCODE = 'TN001', HINT = 'Roll back: it took effect before, or is somebody else''s.';
+END
+$tenure$;

@@ -1,0 +1,1 @@
+SELECT @schema@.tenure_advisory_end_fence($1)

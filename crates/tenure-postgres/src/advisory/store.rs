@@ -1,0 +1,440 @@
+//! The handle that users hold.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure_core::{
+    BoxFuture, CandidateId, Channels, Error, ErrorKind, Expiry, Hints, Ledger, Name, Op, Reply,
+    Sight, Store, StoreInfo, Term,
+};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_postgres::types::{ToSql, Type};
+
+use super::config::AdvisoryConfig;
+use super::conn::shown;
+use super::details::{Details, Known};
+use super::ears::{self, Ears};
+use super::key;
+use super::lease;
+use super::seat::{Answer, Answers, Command, Ops, Seat};
+use super::sight::Seen;
+use super::waits::Waits;
+use crate::error;
+use crate::link::{Link, held};
+use crate::migrate::Migrated;
+use crate::store::PostgresStore;
+
+/// How many ops one call carries.
+const BATCH_LIMIT: usize = 10_000;
+
+/// The shortest ttl: sessions are ended by a timer of the server, some milliseconds late.
+const TTL_MIN: Duration = Duration::from_millis(500);
+
+/// Of how many elections the last term is remembered.
+const TERMS_MAX: usize = 100_000;
+
+/// Elections by advisory locks of PostgreSQL: no table is needed.
+///
+/// A clone is another handle onto the same sessions. Each candidate has one session, made by its
+/// first acquire, that holds any number of locks. Beside it there is one connection for reads, one
+/// that listens, and one for each session of others that is followed, up to eight.
+///
+/// # Guarantees
+/// The contract of [`Store`], except where [`StoreInfo::residual`] says less: the lock lives with
+/// the session, and a candidate with this process.
+///
+/// # Examples
+/// ```no_run
+/// use tenure_core::{Name, StoreExt};
+/// use tenure_postgres::AdvisoryConfig;
+///
+/// # async fn example() -> Result<(), tenure_core::Error> {
+/// let store = AdvisoryConfig::from_url("postgres+advisory://app:secret@db/shop")?.open();
+/// let sight = store.read(&Name::new("invoices")?).await?;
+/// assert!(sight.lease.is_none(), "nobody leads yet");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct AdvisoryStore(Arc<Shared>);
+
+struct Shared {
+    config: AdvisoryConfig,
+    link: Arc<Link>,
+    ears: Arc<Ears>,
+    waits: Arc<Waits>,
+    details: Details,
+    /// What else is kept in the same database, once `tenure migrate` was there.
+    tables: PostgresStore,
+    known: Arc<Known>,
+    terms: Mutex<HashMap<Name, Term>>,
+}
+
+impl AdvisoryStore {
+    pub(super) fn open_with(config: AdvisoryConfig) -> AdvisoryStore {
+        let known: Arc<Known> = Arc::default();
+        let link = Arc::new(Link::new(config.base.clone(), None));
+        let ears = Arc::new(Ears::new(config.base.clone(), link.clone()));
+        AdvisoryStore(Arc::new(Shared {
+            waits: Arc::new(Waits::new(config.base.clone(), ears.clone())),
+            ears,
+            details: Details::new(config.base.clone(), link.clone(), known.clone()),
+            tables: PostgresStore::open_with((*config.base).clone(), None),
+            link,
+            known,
+            terms: Mutex::default(),
+            config,
+        }))
+    }
+
+    /// Where the store is, without secrets.
+    pub fn address(&self) -> String {
+        self.0.config.address()
+    }
+
+    /// Checks that the server can be reached and will do.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is changed.
+    ///
+    /// # Errors
+    /// Whatever keeps the store from working, in a sentence that says what to do.
+    pub async fn check(&self) -> Result<(), Error> {
+        self.look(&[0]).await.map(|_| ()).map_err(|error| error.during("check"))
+    }
+
+    /// Makes the tables that fences, metadata, messages and the ledger need, or brings them up to
+    /// date. Elections need none; candidates use them from their next session on.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it is done as a whole or not at all.
+    ///
+    /// # Errors
+    /// As those of [`PostgresStore::migrate`].
+    pub async fn migrate(&self) -> Result<Migrated, Error> {
+        self.0.tables.migrate().await
+    }
+
+    /// What [`migrate`](Self::migrate) does, as a script for `psql`.
+    pub fn migration_sql(&self) -> String {
+        self.0.tables.migration_sql()
+    }
+
+    /// The names of all elections that somebody led here since `tenure migrate`, in order. A lock
+    /// does not tell its name.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is changed.
+    ///
+    /// # Errors
+    /// `Unsupported` without the tables.
+    pub async fn elections(&self) -> Result<Vec<Name>, Error> {
+        self.0.details.elections().await.map_err(|error| error.during("list"))
+    }
+
+    /// Has each candidate's seat do its part, and waits for all of them.
+    async fn work(&self, ops: &[Op]) -> Result<Answers, Error> {
+        let mut by_candidate: HashMap<&CandidateId, Ops> = HashMap::new();
+        for (place, op) in ops.iter().enumerate() {
+            if unfit(op).is_some() {
+                continue;
+            }
+            if let Op::Acquire { candidate, .. }
+            | Op::Renew { candidate, .. }
+            | Op::Release { candidate, .. } = op
+            {
+                by_candidate.entry(candidate).or_default().push((place, op.clone()));
+            }
+        }
+        let mut waiting = Vec::new();
+        for (candidate, ops) in by_candidate {
+            let (done, answers) = oneshot::channel();
+            let places: Vec<usize> = ops.iter().map(|(place, _)| *place).collect();
+            self.send(candidate, Command::Work { ops, done })?;
+            waiting.push((places, answers));
+        }
+        let limit = self.0.config.base.call_timeout;
+        let deadline = Instant::now() + limit;
+        let mut all = Answers::new();
+        for (places, answers) in waiting {
+            match timeout_at(deadline, answers).await {
+                Ok(Ok(answers)) => all.extend(answers),
+                _ => {
+                    let error = error::timed_out(&self.0.config.base, "an answer of", limit);
+                    let unknown = |place| {
+                        let op: &Op = &ops[place];
+                        (place, Answer::Reply(Reply::Unknown(error.clone().during(op.verb()))))
+                    };
+                    all.extend(places.into_iter().map(unknown));
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn send(&self, candidate: &CandidateId, command: Command) -> Result<(), Error> {
+        let shared = &self.0;
+        let seat = match shared.ears.seat(candidate) {
+            Some(seat) => seat,
+            None => {
+                if Handle::try_current().is_err() {
+                    let message = "the store needs a tokio runtime; call it from one";
+                    return Err(error::new(ErrorKind::Config, message));
+                }
+                let (config, known) = (shared.config.clone(), shared.known.clone());
+                let seat = Seat::start(config, candidate.clone(), shared.ears.clone(), known);
+                shared.ears.put_seat(candidate.clone(), seat.clone());
+                seat
+            }
+        };
+        seat.send(command).map_err(|_| error::new(ErrorKind::Unavailable, "the store is closing"))
+    }
+
+    /// Who holds these locks, in their order.
+    async fn look(&self, keys: &[i64]) -> Result<Vec<Seen>, Error> {
+        let masks: Vec<i64> = keys.iter().map(|key| shown(key::mask(*key).0)).collect();
+        let offset = i64::try_from(self.0.config.term_offset).unwrap_or(i64::MAX);
+        let sql = concat!(include_str!("sql/looked.sql"), include_str!("sql/sight.sql"));
+        let values: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&keys, Type::INT8_ARRAY), (&masks, Type::INT8_ARRAY), (&offset, Type::INT8)];
+        let rows = self.0.link.query(sql, &values).await?;
+        let mut seen: Vec<Option<Seen>> = keys.iter().map(|_| None).collect();
+        for row in &rows {
+            let one = Seen::from_row(row, keys)?;
+            let term = |seen: &Seen| seen.holder.as_ref().and_then(|held| held.term);
+            let place = one.place;
+            if seen[place].as_ref().is_none_or(|other| term(&one) > term(other)) {
+                seen[place] = Some(one);
+            }
+        }
+        let missing = || error::new(ErrorKind::Corrupt, "the server left out a lock");
+        seen.into_iter().map(|seen| seen.ok_or_else(missing)).collect()
+    }
+
+    async fn carry_out(&self, ops: &[Op]) -> Result<Vec<Reply>, Error> {
+        let mut answers: Vec<Option<Answer>> = ops.iter().map(unfit).collect();
+        for (place, answer) in self.work(ops).await? {
+            answers[place] = Some(answer);
+        }
+        let unseen = |place: &usize| matches!(answers[*place], None | Some(Answer::Refused(None)));
+        let places: Vec<usize> = (0..ops.len()).filter(unseen).collect();
+        let keys: Vec<i64> = places.iter().map(|place| lease::key(&ops[*place])).collect();
+        let looked = if keys.is_empty() { Ok(Vec::new()) } else { self.look(&keys).await };
+        let mut seen: HashMap<usize, Seen> = HashMap::new();
+        let mut blind = None;
+        match looked {
+            Ok(looked) => seen.extend(places.into_iter().zip(looked)),
+            Err(error) => blind = Some(error),
+        }
+        let known: HashMap<String, CandidateId> = self
+            .0
+            .ears
+            .candidates()
+            .into_iter()
+            .map(|candidate| (key::application_name(&candidate), candidate))
+            .collect();
+        let mut replies: Vec<(&Name, Reply)> = Vec::with_capacity(ops.len());
+        for (place, op) in ops.iter().enumerate() {
+            let seen = match answers[place].take() {
+                Some(Answer::Reply(reply)) => {
+                    self.note(op, &reply);
+                    replies.push((op.election(), reply));
+                    continue;
+                }
+                Some(Answer::Refused(Some(seen))) => Some(seen),
+                _ => seen.remove(&place),
+            };
+            let reply = self.reply(op, seen, blind.as_ref(), &known).await;
+            replies.push((op.election(), reply));
+        }
+        self.0.details.complete(&mut replies).await;
+        Ok(replies.into_iter().map(|(_, reply)| reply).collect())
+    }
+
+    /// The reply to an op that was not granted, or that only asks.
+    async fn reply(
+        &self,
+        op: &Op,
+        seen: Option<Seen>,
+        blind: Option<&Error>,
+        known: &HashMap<String, CandidateId>,
+    ) -> Reply {
+        let last_term = held(&self.0.terms).get(op.election()).copied();
+        let Some(seen) = seen else {
+            return match (op, blind) {
+                (Op::Read { .. } | Op::Ask { .. }, Some(error)) => {
+                    Reply::Unknown(error.clone().during(op.verb()))
+                }
+                // It is not ours any more, whoever has it now: that is known without the server.
+                _ => Reply::Refused(Sight { last_term, ..Sight::default() }),
+            };
+        };
+        let watched = match seen.holder.as_ref().filter(|held| held.live) {
+            Some(held) => self.0.waits.watch(held.pid, op.election()),
+            None => false,
+        };
+        let sight = seen.sight(lease::ttl(op), last_term, watched, |name| known.get(name).cloned());
+        if let Some(term) = sight.last_term {
+            self.remember(op.election(), term);
+        }
+        match op {
+            Op::Read { .. } => Reply::Seen(sight),
+            Op::Ask { election, term } => self.ask(election, *term, &seen, sight).await,
+            _ => Reply::Refused(sight),
+        }
+    }
+
+    /// Asks the process of the holder, and waits for its answer.
+    async fn ask(&self, election: &Name, term: Option<Term>, seen: &Seen, sight: Sight) -> Reply {
+        let Some(holder) = &seen.holder else { return Reply::Refused(sight) };
+        let other = holder.term.is_some_and(|held| term.is_some_and(|term| term != held));
+        if other {
+            return Reply::Refused(sight);
+        }
+        let failed = |error: Error| Reply::Unknown(error.during("ask"));
+        if !holder.live {
+            return failed(error::new(
+                ErrorKind::Unsupported,
+                format!("backend {} holds the lock by itself and can't be asked", holder.pid),
+            ));
+        }
+        let limit = self.0.config.base.call_timeout;
+        let asked = timeout(limit, async {
+            let ears = &self.0.ears;
+            ears.until_listening().await;
+            let (nonce, answer) = ears.expect_answer();
+            let payload = ears::ask_payload(election, holder.pid, term, &nonce);
+            ears.tell(&payload).await?;
+            Ok(answer.await.ok())
+        });
+        match asked.await {
+            Ok(Ok(Some(asked))) => match asked.0 {
+                Some(term) => Reply::Granted(tenure_core::Grant::new(term)),
+                None => Reply::Refused(sight),
+            },
+            Ok(Err(error)) => failed(error),
+            Ok(Ok(None)) | Err(_) => failed(error::new(
+                ErrorKind::Unavailable,
+                "the holder was asked and does not answer; is it frozen?",
+            )),
+        }
+    }
+
+    fn note(&self, op: &Op, reply: &Reply) {
+        if let Reply::Granted(grant) = reply {
+            self.remember(op.election(), grant.term);
+        }
+    }
+
+    fn remember(&self, election: &Name, term: Term) {
+        let mut terms = held(&self.0.terms);
+        if let Some(known) = terms.get_mut(election) {
+            *known = term.max(*known);
+        } else if terms.len() < TERMS_MAX {
+            terms.insert(election.clone(), term);
+        }
+    }
+}
+
+/// Why an op can't be sent at all; it would spoil the whole batch.
+fn unfit(op: &Op) -> Option<Answer> {
+    let error = crate::lease::unfit(op)?;
+    Some(Answer::Reply(Reply::Unknown(error.during(op.verb()))))
+}
+
+impl Store for AdvisoryStore {
+    fn apply<'a>(&'a self, ops: &'a [Op]) -> BoxFuture<'a, Vec<Reply>> {
+        Box::pin(async move {
+            if ops.is_empty() {
+                return Vec::new();
+            }
+            let done = if ops.len() > BATCH_LIMIT {
+                let message = format!(
+                    "a batch of {} ops is too large, at most {BATCH_LIMIT} are taken; split it",
+                    ops.len()
+                );
+                Err(error::new(ErrorKind::Config, message))
+            } else {
+                self.carry_out(ops).await
+            };
+            done.unwrap_or_else(|error| {
+                ops.iter().map(|op| Reply::Unknown(error.clone().during(op.verb()))).collect()
+            })
+        })
+    }
+
+    fn hints(&self) -> Box<dyn Hints> {
+        self.0.ears.listen()
+    }
+
+    fn info(&self) -> StoreInfo {
+        let mut info = StoreInfo::new("postgres+advisory", self.address());
+        info.expiry = Expiry::Connection;
+        info.durable_terms = true;
+        info.survives_restart = false;
+        info.sees_death = true;
+        info.hints = true;
+        info.batch_limit = BATCH_LIMIT;
+        info.min_ttl = TTL_MIN;
+        info.fencing = Some(
+            "SELECT tenure_fence(name, term), first in your transaction, after `tenure migrate`",
+        );
+        info.channels = true;
+        info.ledger = true;
+        info.residual = RESIDUAL.to_vec();
+        if self.0.config.frozen_may_stay {
+            info.residual.push(FROZEN_STAY);
+        }
+        info
+    }
+
+    fn channels(&self) -> Option<&dyn Channels> {
+        self.0.tables.channels()
+    }
+
+    fn ledger(&self) -> Option<&dyn Ledger> {
+        self.0.tables.ledger()
+    }
+}
+
+/// What is not promised.
+const RESIDUAL: [&str; 10] = [
+    "the lock lives with a session: if the server ends that, by an administrator's hand or because \
+     one of its processes crashed, the lock is free at once, and two may trust themselves until \
+     the first notices, at the latest when its trust ends; only a fence stops that",
+    "silent sessions are ended by the wall clock of the server: a forward step of more than the \
+     margin ends them early",
+    "a restart of the server ends every reign",
+    "a process that dies frees its locks at once, also while children of it still run; only a \
+     fence stops those",
+    "terms are numbers of transactions: durable over crashes, but a restored backup or a standby \
+     that lagged can issue some again; raise term_offset then",
+    "a floor above the number of the next transaction can't be honoured and is refused with the \
+     term_offset that would",
+    "the last term of a vacant election is known to those who saw it only",
+    "foreign clients that take the lock by themselves are polled for, can't be asked to resign, \
+     and have no term",
+    "the fence, metadata, posts and the ledger need the tables of `tenure migrate`, made before \
+     the candidates start",
+    "a pooler in session mode will do, one in transaction mode is refused",
+];
+
+const FROZEN_STAY: &str = "frozen_leaders=stay: on a server older than PostgreSQL 14 a frozen \
+    leader keeps the lock until its session is given up by TCP or by somebody";
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.waits.close();
+        self.ears.close();
+    }
+}
+
+impl fmt::Debug for AdvisoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdvisoryStore").field("address", &self.address()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,102 @@
+//! Issuing terms, and the table that they are left in where there is one.
+
+use std::time::Duration;
+
+use tenure_core::{ErrorKind, Name, Term};
+use tokio_postgres::types::{ToSql, Type};
+
+use super::conn::{Conn, Trouble, column, millis, one, span};
+use super::key;
+use super::lease;
+use super::seat::Ops;
+use crate::error;
+
+/// What came of asking for a term.
+#[derive(Clone, Debug)]
+pub(super) enum Issued {
+    Term(Term),
+    /// It would not be above the last one in the table.
+    Low(Term, Term),
+    /// These sessions are in transactions that are fenced by the last term.
+    Fenced(Vec<i32>),
+}
+
+impl Conn {
+    /// A term for all of these elections, whose locks the session holds (A1); with the server's
+    /// clock.
+    pub(super) async fn issue(&self, ops: &Ops) -> Result<(Vec<Issued>, Duration), Trouble> {
+        if self.tables {
+            return self.issue_in_table(ops).await;
+        }
+        let masks = ops.iter().map(|(_, op)| key::mask(key::key(op.election())));
+        let (his, los): (Vec<i32>, Vec<i32>) = masks.unzip();
+        let offset = self.offset();
+        let rows = self.run(|prepared| &prepared.issue, &[&offset, &his, &los]).await?;
+        let row = one(&rows)?;
+        let term = term(column(row, 0)?)?;
+        Ok((vec![Issued::Term(term); ops.len()], span(column(row, 1)?)))
+    }
+
+    async fn issue_in_table(&self, ops: &Ops) -> Result<(Vec<Issued>, Duration), Trouble> {
+        let names: Vec<&str> = ops.iter().map(|(_, op)| op.election().as_str()).collect();
+        let keys: Vec<i64> = ops.iter().map(|(_, op)| key::key(op.election())).collect();
+        let metadata: Vec<Option<&str>> = ops.iter().map(|(_, op)| lease::metadata(op)).collect();
+        let (his, los): (Vec<i32>, Vec<i32>) = keys.iter().map(|key| key::mask(*key)).unzip();
+        let (candidate, ttl_ms, offset) =
+            (self.candidate.as_str(), millis(self.ttl), self.offset());
+        let sql = self.config.base.names.render(include_str!("sql/begin.sql"));
+        let values: [(&(dyn ToSql + Sync), Type); 8] = [
+            (&names, Type::TEXT_ARRAY),
+            (&keys, Type::INT8_ARRAY),
+            (&metadata, Type::TEXT_ARRAY),
+            (&his, Type::INT4_ARRAY),
+            (&los, Type::INT4_ARRAY),
+            (&candidate, Type::TEXT),
+            (&ttl_ms, Type::INT4),
+            (&offset, Type::INT8),
+        ];
+        let rows = self.query(&sql, &values).await?;
+        let mut issued = vec![Issued::Fenced(Vec::new()); ops.len()];
+        let mut clock = Duration::ZERO;
+        for row in &rows {
+            let place = usize::try_from(column::<i64>(row, 0)? - 1).unwrap_or(usize::MAX);
+            let (number, above): (Option<i64>, Option<i64>) = (column(row, 1)?, column(row, 2)?);
+            clock = span(column(row, 4)?);
+            if let Some(slot) = issued.get_mut(place) {
+                *slot = match (number, above) {
+                    (Some(number), None) => Issued::Term(term(number)?),
+                    (Some(number), Some(above)) => Issued::Low(term(number)?, term(above + 1)?),
+                    (None, _) => Issued::Fenced(column::<Option<_>>(row, 3)?.unwrap_or_default()),
+                };
+            }
+        }
+        Ok((issued, clock))
+    }
+
+    /// Ends whoever has fenced an election for too long that nobody leads any more (P3).
+    pub(super) async fn end_fence(&self, election: &Name) {
+        let sql = self.config.base.names.render(include_str!("sql/end_fence.sql"));
+        match self.query(&sql, &[(&election.as_str(), Type::TEXT)]).await {
+            Ok(rows) => {
+                let pids = rows.first().and_then(|row| row.try_get::<_, Vec<i32>>(0).ok());
+                tracing::warn!(%election, ?pids, "ended fenced transactions of a term long over");
+            }
+            Err(trouble) => {
+                let error = trouble.into_error();
+                tracing::warn!(%election, %error, "a fenced transaction could not be ended");
+            }
+        }
+    }
+
+    /// How long a fenced transaction may outlast its term.
+    pub(super) fn fence_grace(&self) -> Duration {
+        self.config.base.fence_grace
+    }
+}
+
+fn term(number: i64) -> Result<Term, Trouble> {
+    u64::try_from(number).ok().and_then(Term::new).ok_or_else(|| {
+        let message = "the numbers of transactions are at their end; lower term_offset";
+        Trouble::Said(error::new(ErrorKind::Unsupported, message))
+    })
+}

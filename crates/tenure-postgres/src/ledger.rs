@@ -1,0 +1,289 @@
+//! The cron ledger. The decisions are made by the function `tenure_ledger_record` in the database;
+//! this owns the words.
+
+use std::sync::Arc;
+
+use tenure_core::{
+    BoxFuture, Error, ErrorKind, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked,
+    Name, Term, Tick, TickEnd, TickRecord, TickState, Transactions, check_job_name,
+};
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::config::PostgresConfig;
+use crate::error;
+use crate::link::Link;
+
+/// The ledger of one schema. It has a connection of its own, made by its first call: a batch of
+/// ticks never stands in the way of a renewal (C3).
+pub(crate) struct Book {
+    config: Arc<PostgresConfig>,
+    link: Link,
+}
+
+impl Book {
+    pub(crate) fn new(config: Arc<PostgresConfig>) -> Book {
+        Book { link: Link::new(config.clone(), None), config }
+    }
+
+    async fn query(
+        &self,
+        sql: &str,
+        values: &[(&(dyn ToSql + Sync), Type)],
+        what: &'static str,
+    ) -> Result<Vec<Row>, Error> {
+        let sql = self.config.names.render(sql);
+        self.link.query(&sql, values).await.map_err(|error| error.during(what))
+    }
+
+    async fn write(
+        &self,
+        election: &Name,
+        term: Term,
+        steps: &[LedgerStep],
+    ) -> Result<Vec<Marked>, Error> {
+        let columns = Columns::new(steps);
+        let (name, term) = (election.as_str(), i64::try_from(term.get()).unwrap_or(i64::MAX));
+        let mut values: Vec<(&(dyn ToSql + Sync), Type)> =
+            vec![(&name, Type::TEXT), (&term, Type::INT8)];
+        values.extend(columns.values());
+        let sql = include_str!("sql/ledger_record.sql");
+        let rows = self.query(sql, &values, "record").await?;
+        let mut marks = vec![None; steps.len()];
+        for row in &rows {
+            let (place, marked) = mark(row).ok_or_else(odd)?;
+            *marks.get_mut(place).ok_or_else(odd)? = Some(marked);
+        }
+        marks.into_iter().collect::<Option<_>>().ok_or_else(odd)
+    }
+
+    /// Hints to the leader, once the request is durable. A hint that is lost costs time only (I5).
+    async fn announce(&self, election: &Name) {
+        let channel = self.config.names.channel();
+        let payloads = vec![election.as_str()];
+        let values: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&channel, Type::TEXT), (&payloads, Type::TEXT_ARRAY)];
+        if let Err(error) = self.query(include_str!("sql/announce.sql"), &values, "hint").await {
+            tracing::warn!(%error, "no hint could be sent to the leader");
+        }
+    }
+}
+
+/// Steps as columns, each at the same place in all of them.
+#[derive(Default)]
+struct Columns {
+    verbs: Vec<&'static str>,
+    jobs: Vec<String>,
+    instants: Vec<i64>,
+    attempts: Vec<Option<i32>>,
+    words: Vec<Option<&'static str>>,
+    codes: Vec<Option<i32>>,
+    throughs: Vec<Option<i64>>,
+    counts: Vec<Option<i64>>,
+}
+
+impl Columns {
+    fn new(steps: &[LedgerStep]) -> Columns {
+        let mut columns = Columns::default();
+        for step in steps {
+            columns.push(step);
+        }
+        columns
+    }
+
+    fn push(&mut self, step: &LedgerStep) {
+        let number = |attempt: &u32| Some(i32::try_from(*attempt).unwrap_or(i32::MAX));
+        let long = |count: u64| Some(i64::try_from(count).unwrap_or(i64::MAX));
+        let mut at = 0;
+        let (mut attempt, mut word, mut code, mut through, mut count) =
+            (None, None, None, None, None);
+        let verb = match step {
+            LedgerStep::Claim { tick, again } => {
+                at = tick.scheduled_unix_ms;
+                word = again.then_some("again");
+                "claim"
+            }
+            LedgerStep::Start { tick, attempt: number_of } => {
+                (at, attempt) = (tick.scheduled_unix_ms, number(number_of));
+                "start"
+            }
+            LedgerStep::End { tick, attempt: number_of, end } => {
+                (at, attempt) = (tick.scheduled_unix_ms, number(number_of));
+                word = Some(TickState::Finished(*end).as_str());
+                if let TickEnd::Failed(failed) = end {
+                    code = Some(*failed);
+                }
+                "end"
+            }
+            LedgerStep::Confirm { tick, attempt: number_of } => {
+                (at, attempt) = (tick.scheduled_unix_ms, number(number_of));
+                "confirm"
+            }
+            LedgerStep::Skip { tick, through_unix_ms, count: many } => {
+                at = tick.scheduled_unix_ms;
+                (through, count) = (Some(*through_unix_ms), long(*many));
+                "skip"
+            }
+            LedgerStep::Abandon { tick } => {
+                at = tick.scheduled_unix_ms;
+                "abandon"
+            }
+            LedgerStep::Trim { keep, .. } => {
+                count = long(u64::from(*keep));
+                "trim"
+            }
+            _ => "unknown",
+        };
+        self.verbs.push(verb);
+        self.jobs.push(step.job().to_owned());
+        self.instants.push(at);
+        self.attempts.push(attempt);
+        self.words.push(word);
+        self.codes.push(code);
+        self.throughs.push(through);
+        self.counts.push(count);
+    }
+
+    fn values(&self) -> [(&(dyn ToSql + Sync), Type); 8] {
+        [
+            (&self.verbs, Type::TEXT_ARRAY),
+            (&self.jobs, Type::TEXT_ARRAY),
+            (&self.instants, Type::INT8_ARRAY),
+            (&self.attempts, Type::INT4_ARRAY),
+            (&self.words, Type::TEXT_ARRAY),
+            (&self.codes, Type::INT4_ARRAY),
+            (&self.throughs, Type::INT8_ARRAY),
+            (&self.counts, Type::INT8_ARRAY),
+        ]
+    }
+}
+
+/// A row of the answer: the place of the step, and what it came to.
+fn mark(row: &Row) -> Option<(usize, Marked)> {
+    let place: i64 = row.try_get(0).ok()?;
+    let word: &str = row.try_get(1).ok()?;
+    let attempt: i32 = row.try_get(2).ok()?;
+    let marked = match word {
+        "done" => Marked::Done { attempt: u32::try_from(attempt).ok()? },
+        "refused" => Marked::Refused,
+        "stale" => Marked::Stale,
+        "busy" => Marked::Busy,
+        _ => return None,
+    };
+    Some((usize::try_from(place).ok()?.checked_sub(1)?, marked))
+}
+
+fn record(row: &Row) -> Option<TickRecord> {
+    let count: Option<i64> = row.try_get(5).ok()?;
+    let count = count.and_then(|count| u64::try_from(count).ok());
+    let word: &str = row.try_get(2).ok()?;
+    let state = TickState::from_columns(word, row.try_get(3).ok()?, row.try_get(4).ok()?, count)?;
+    let job: String = row.try_get(0).ok()?;
+    let mut record = TickRecord::new(Tick::new(job, row.try_get(1).ok()?), state);
+    let term: Option<i64> = row.try_get(7).ok()?;
+    let attempt: i32 = row.try_get(8).ok()?;
+    record.manual = row.try_get(6).ok()?;
+    record.term = term.and_then(|term| u64::try_from(term).ok()).and_then(Term::new);
+    record.attempt = u32::try_from(attempt).ok()?;
+    record.claimed_unix_ms = row.try_get(9).ok()?;
+    record.started_unix_ms = row.try_get(10).ok()?;
+    record.ended_unix_ms = row.try_get(11).ok()?;
+    Some(record)
+}
+
+fn records(rows: &[Row]) -> Result<Vec<TickRecord>, Error> {
+    rows.iter().map(|row| record(row).ok_or_else(odd)).collect()
+}
+
+fn odd() -> Error {
+    error::new(ErrorKind::Corrupt, "the ledger holds or answers what tenure did not write")
+}
+
+impl Ledger for Book {
+    fn transactions(&self) -> Transactions {
+        Transactions::Same
+    }
+
+    fn record<'a>(
+        &'a self,
+        election: &'a Name,
+        term: Term,
+        steps: &'a [LedgerStep],
+    ) -> BoxFuture<'a, Result<Vec<Marked>, Error>> {
+        Box::pin(async move {
+            if steps.len() > LEDGER_STEPS_MAX {
+                let message = format!(
+                    "{} steps are too many for one call, at most {LEDGER_STEPS_MAX} are taken",
+                    steps.len()
+                );
+                return Err(error::new(ErrorKind::Config, message));
+            }
+            if steps.is_empty() {
+                return Ok(Vec::new());
+            }
+            self.write(election, term, steps).await
+        })
+    }
+
+    fn request<'a>(
+        &'a self,
+        election: &'a Name,
+        job: &'a str,
+    ) -> BoxFuture<'a, Result<Tick, Error>> {
+        Box::pin(async move {
+            check_job_name(job)?;
+            let name = election.as_str();
+            let values: [(&(dyn ToSql + Sync), Type); 2] =
+                [(&name, Type::TEXT), (&job, Type::TEXT)];
+            let rows =
+                self.query(include_str!("sql/ledger_request.sql"), &values, "request").await?;
+            let at = rows.first().and_then(|row| row.try_get(0).ok()).ok_or_else(odd)?;
+            self.announce(election).await;
+            Ok(Tick::new(job, at))
+        })
+    }
+
+    fn open<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
+        Box::pin(async move {
+            let (name, most) = (election.as_str(), LEDGER_OPEN_MAX as i64);
+            let values: [(&(dyn ToSql + Sync), Type); 2] =
+                [(&name, Type::TEXT), (&most, Type::INT8)];
+            records(&self.query(include_str!("sql/ledger_open.sql"), &values, "open").await?)
+        })
+    }
+
+    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<Tick>, Error>> {
+        Box::pin(async move {
+            let name = election.as_str();
+            let values: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
+            let sql = include_str!("sql/ledger_latest.sql");
+            let rows = self.query(sql, &values, "latest").await?;
+            let tick = |row: &Row| {
+                let job: String = row.try_get(0).ok()?;
+                Some(Tick::new(job, row.try_get(1).ok()?))
+            };
+            rows.iter().map(|row| tick(row).ok_or_else(odd)).collect()
+        })
+    }
+
+    fn history<'a>(
+        &'a self,
+        election: &'a Name,
+        job: Option<&'a str>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
+        Box::pin(async move {
+            let (name, limit) = (election.as_str(), i64::try_from(limit).unwrap_or(i64::MAX));
+            let mut values: Vec<(&(dyn ToSql + Sync), Type)> =
+                vec![(&name, Type::TEXT), (&limit, Type::INT8)];
+            let sql = match &job {
+                Some(job) => {
+                    values.push((job, Type::TEXT));
+                    include_str!("sql/ledger_history_of_job.sql")
+                }
+                None => include_str!("sql/ledger_history.sql"),
+            };
+            records(&self.query(sql, &values, "history").await?)
+        })
+    }
+}

@@ -1,0 +1,1 @@
+SELECT @schema@.tenure_acknowledge($1, $2, $3, $4)

@@ -1,0 +1,1 @@
+SELECT @schema@.tenure_cron_request($1, $2)

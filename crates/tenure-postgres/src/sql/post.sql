@@ -1,0 +1,1 @@
+SELECT place, id, is_new FROM @schema@.tenure_post_all($1, $2, $3, $4, false)

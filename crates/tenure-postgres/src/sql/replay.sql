@@ -1,0 +1,1 @@
+SELECT @schema@.tenure_replay($1, $2)
