@@ -1,14 +1,15 @@
-//! Which server and database, under which prefix, and how long to wait for them.
+//! Which servers and database, under which prefix, and how long to wait for them.
 
 use std::fmt;
 use std::time::Duration;
 
-use redis::io::tcp::TcpSettings;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
-use tenure_core::{Error, ErrorKind, parse_duration};
+use redis::{ConnectionInfo, RedisConnectionInfo};
+use tenure_core::Error;
 
-use crate::error;
+use crate::place::{Node, Place};
 use crate::store::RedisStore;
+use crate::tls::Tls;
+use crate::url::{self, PORT, SENTINEL_PORT};
 
 /// How long a connection may take until it is of use.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -31,6 +32,17 @@ pub enum Settle {
     Off,
 }
 
+/// When a leader whose renewals fail steps down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailClosed {
+    /// When its trust runs out: one failed renewal is tried again.
+    #[default]
+    TrustEnds,
+    /// At the first renewal whose outcome is unknown.
+    FirstFailure,
+}
+
 /// Where the store is and how it is reached.
 ///
 /// # Examples
@@ -43,79 +55,68 @@ pub enum Settle {
 /// ```
 #[derive(Clone)]
 pub struct RedisConfig {
-    pub(crate) server: ConnectionInfo,
+    pub(crate) place: Place,
+    /// User, password and database of the servers.
+    pub(crate) login: RedisConnectionInfo,
+    /// User and password of the sentinels.
+    pub(crate) sentinel_login: RedisConnectionInfo,
+    pub(crate) tls: Option<Tls>,
+    /// How the user's own client connects, if there is one.
+    pub(crate) theirs: Option<ConnectionInfo>,
     pub(crate) prefix: String,
     pub(crate) settle: Settle,
+    pub(crate) wait_replicas: u32,
+    pub(crate) fail_closed: FailClosed,
     pub(crate) connect_timeout: Duration,
     pub(crate) call_timeout: Duration,
 }
 
 impl RedisConfig {
-    /// The store that a URL names: `redis://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`.
+    /// The store that a URL names: `redis://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`,
+    /// `redis+sentinel://HOST1,HOST2/MASTER/DATABASE` or `redis+cluster://HOST1,HOST2`; `rediss`
+    /// instead of `redis` encrypts.
     ///
-    /// The options are `prefix=TEXT`, which stands before the name of each election, and
-    /// `settle=DURATION` or `settle=off`.
+    /// The options are in the table of the crate's documentation. Files are read now.
     ///
     /// # Errors
-    /// `Config` if this is no such URL; its secrets are not in the message. `Unsupported` for
-    /// `rediss://`, Sentinel and Cluster, which this version does not speak.
+    /// `Config` if this is no such URL, or a file can't be read; no secret is in the message.
     pub fn from_url(url: &str) -> Result<RedisConfig, Error> {
-        check_scheme(url)?;
-        let mut parsed = redis::parse_redis_url(url).ok_or_else(malformed)?;
-        let options: Vec<(String, String)> =
-            parsed.query_pairs().map(|(key, value)| (key.into(), value.into())).collect();
-        parsed.set_query(None);
-        if parsed.fragment().is_some() {
-            return Err(Error::config(
-                "the URL has a # in it; write %23 where it belongs to the password or the prefix",
-            ));
-        }
-        let database = parsed.path().trim_start_matches('/');
-        if !database.is_empty() && database.parse::<u32>().is_err() {
-            return Err(Error::config(format!(
-                "the database {database:?} is not a number; write redis://HOST:PORT/0"
-            )));
-        }
-        // What the driver says of a URL may quote it.
-        let server = parsed.as_str().into_connection_info().map_err(|_| malformed())?;
-        let mut config = RedisConfig::new(server);
-        for (key, value) in options {
-            config = config.with_option(&key, &value)?;
-        }
-        Ok(config)
+        url::parse(url)
     }
 
     /// The server that the user's own client is set up for. The store opens connections of its
     /// own to it, so that a busy client delays no renewal.
     #[cfg(feature = "redis")]
     pub fn from_client(client: &redis::Client) -> RedisConfig {
-        RedisConfig::new(client.get_connection_info().clone())
+        use redis::ConnectionAddr;
+        use redis::io::tcp::TcpSettings;
+
+        let info = client.get_connection_info();
+        let node = match info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Node { host: host.clone(), port: *port }
+            }
+            other => Node { host: other.to_string(), port: PORT },
+        };
+        let login = info.redis_settings().clone();
+        // A renewal is small, and must not wait for more to be sent with it.
+        let theirs = info.clone().set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        RedisConfig { theirs: Some(theirs), ..RedisConfig::new(Place::Single(node), login) }
     }
 
-    fn new(server: ConnectionInfo) -> RedisConfig {
+    pub(crate) fn new(place: Place, login: RedisConnectionInfo) -> RedisConfig {
         RedisConfig {
-            // A renewal is small, and must not wait for more to be sent with it.
-            server: server.set_tcp_settings(TcpSettings::default().set_nodelay(true)),
+            place,
+            login,
+            sentinel_login: RedisConnectionInfo::default(),
+            tls: None,
+            theirs: None,
             prefix: String::new(),
             settle: Settle::For(SETTLE),
+            wait_replicas: 0,
+            fail_closed: FailClosed::default(),
             connect_timeout: CONNECT_TIMEOUT,
             call_timeout: CALL_TIMEOUT,
-        }
-    }
-
-    fn with_option(self, key: &str, value: &str) -> Result<RedisConfig, Error> {
-        match (key, value) {
-            ("prefix", prefix) => Ok(self.with_prefix(prefix)),
-            ("settle", "off") => Ok(self.with_settle(Settle::Off)),
-            ("settle", value) => {
-                let settle = parse_duration(value).map_err(|error| {
-                    Error::config(format!("settle: {}; or write settle=off", error.message()))
-                })?;
-                Ok(self.with_settle(Settle::For(settle)))
-            }
-            (key, _) => Err(Error::config(format!(
-                "the URL has the option {key:?}, and there are only prefix and settle"
-            ))),
         }
     }
 
@@ -132,6 +133,21 @@ impl RedisConfig {
     #[must_use]
     pub fn with_settle(mut self, settle: Settle) -> RedisConfig {
         self.settle = settle;
+        self
+    }
+
+    /// A grant or a renewal counts only once so many replicas have it; 0 unless set. Fewer, and
+    /// its outcome is unknown.
+    #[must_use]
+    pub fn with_wait_replicas(mut self, count: u32) -> RedisConfig {
+        self.wait_replicas = count;
+        self
+    }
+
+    /// When a leader whose renewals fail steps down: when its trust ends, unless set.
+    #[must_use]
+    pub fn with_fail_closed(mut self, fail_closed: FailClosed) -> RedisConfig {
+        self.fail_closed = fail_closed;
         self
     }
 
@@ -152,27 +168,31 @@ impl RedisConfig {
 
     /// Where the store is, without secrets.
     pub fn address(&self) -> String {
-        let place = match self.server.addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-                if *port == 6379 { host } else { format!("{host}:{port}") }
-            }
-            other => other.to_string(),
+        let list = |nodes: &[Node], usual| {
+            nodes.iter().map(|node| node.short(usual)).collect::<Vec<_>>().join(",")
         };
-        let settings = self.server.redis_settings();
-        let user = settings.username().map(|user| format!("{user}@")).unwrap_or_default();
+        let database = self.login.db();
+        let (kind, hosts, path) = match &self.place {
+            Place::Single(node) => ("", node.short(PORT), format!("/{database}")),
+            Place::Sentinel { sentinels, name } => {
+                ("+sentinel", list(sentinels, SENTINEL_PORT), format!("/{name}/{database}"))
+            }
+            Place::Cluster { seeds } => ("+cluster", list(seeds, PORT), String::new()),
+        };
+        let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
+        let user = self.login.username().map(|user| format!("{user}@")).unwrap_or_default();
         let prefix = match self.prefix.as_str() {
             "" => String::new(),
             prefix => format!("?prefix={prefix}"),
         };
-        format!("redis://{user}{place}/{}{prefix}", settings.db())
+        format!("{scheme}{kind}://{user}{hosts}{path}{prefix}")
     }
 
     /// A handle onto the store. Nothing is connected yet: the first call does that, and a server
     /// that is away is an unknown outcome like any other.
     ///
     /// # Errors
-    /// `Unsupported` if the server is to be reached in a way that this build lacks.
+    /// `Config` if no election can have this prefix on a Cluster.
     pub fn open(self) -> Result<RedisStore, Error> {
         RedisStore::open_with(self)
     }
@@ -183,50 +203,52 @@ impl fmt::Debug for RedisConfig {
         f.debug_struct("RedisConfig")
             .field("address", &self.address())
             .field("settle", &self.settle)
+            .field("wait_replicas", &self.wait_replicas)
+            .field("fail_closed", &self.fail_closed)
             .field("connect_timeout", &self.connect_timeout)
             .field("call_timeout", &self.call_timeout)
-            .finish()
+            .finish_non_exhaustive()
     }
-}
-
-fn check_scheme(url: &str) -> Result<(), Error> {
-    let Some((scheme, _)) = url.split_once("://") else {
-        return Err(malformed());
-    };
-    let later = match scheme {
-        "redis" => return Ok(()),
-        "rediss" => "TLS; put a TLS tunnel in front of the server, or write redis://",
-        "redis+sentinel" | "rediss+sentinel" => {
-            "Sentinel; write redis:// with the address of the primary"
-        }
-        "redis+cluster" | "rediss+cluster" => "Cluster; use a server that is not part of one",
-        _ => return Err(malformed()),
-    };
-    Err(error::new(ErrorKind::Unsupported, format!("this version does not speak {later}")))
-}
-
-fn malformed() -> Error {
-    Error::config(
-        "the URL is not of the form redis://USER:PASSWORD@HOST:PORT/DATABASE; escape odd \
-         characters of the password with %",
-    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn config(url: &str) -> RedisConfig {
+        RedisConfig::from_url(url).unwrap()
+    }
+
     #[test]
     fn a_url_names_the_server_and_hides_the_password() {
-        let config = |url: &str| RedisConfig::from_url(url).unwrap();
-        assert_eq!(config("redis://h").address(), "redis://h/0");
-        assert_eq!(config("redis://:p%40ss@h:7/3").address(), "redis://h:7/3");
-        assert_eq!(config("redis://[::1]:7").address(), "redis://[::1]:7/0");
-        let config = config("redis://u:geheim@h/?prefix=a%23b:&settle=1m30s");
+        for (url, address) in [
+            ("redis://h", "redis://h/0"),
+            ("redis://:p%40ss@h:7/3", "redis://h:7/3"),
+            ("redis://[::1]:7", "redis://[::1]:7/0"),
+            ("redis://[::1]", "redis://[::1]/0"),
+            ("redis://u:p@h:6379/", "redis://u@h/0"),
+            ("redis+sentinel://a,b:7/main/2", "redis+sentinel://a,b:7/main/2"),
+            ("redis+sentinel://u:p@a:26379/main", "redis+sentinel://u@a/main/0"),
+            ("redis+cluster://u:p@a,b:7?prefix=x:", "redis+cluster://u@a,b:7?prefix=x:"),
+        ] {
+            assert_eq!(config(url).address(), address);
+        }
+        let config = config("redis://u:geheim@h/?prefix=a%23b:&settle=1m30s&wait_replicas=2");
         assert_eq!(config.prefix, "a#b:");
         assert_eq!(config.settle, Settle::For(Duration::from_secs(90)));
-        assert_eq!(config.server.redis_settings().password(), Some("geheim"));
+        assert_eq!(config.wait_replicas, 2);
+        assert_eq!(config.login.password(), Some("geheim"));
         assert!(!format!("{config:?}").contains("geheim"), "{config:?}");
+    }
+
+    #[test]
+    fn sentinels_have_a_login_of_their_own() {
+        let url = "redis+sentinel://u:one@h/main?sentinel_user=s&sentinel_password=geheim";
+        let config = config(url);
+        assert_eq!(config.sentinel_login.username(), Some("s"));
+        assert_eq!(config.sentinel_login.password(), Some("geheim"));
+        assert_eq!(config.login.password(), Some("one"));
+        assert!(!format!("{config:?} {}", config.address()).contains("geheim"));
     }
 
     #[test]
@@ -234,24 +256,28 @@ mod tests {
         for (url, word) in [
             ("h:6379", "redis://USER"),
             ("postgres://h", "redis://USER"),
+            ("redis+proxy://u:geheim@h", "redis://USER"),
             ("redis://u:geheim@h:port/", "redis://USER"),
+            ("redis://u:geheim@h:0/", "redis://USER"),
+            ("redis://u:geheim@/0", "redis://USER"),
+            ("redis://u:7/geheim@h/0", "escape"),
             ("redis://u:geheim@h/one", "not a number"),
             ("redis://u:geheim@h/0#x", "%23"),
+            ("redis://u:geheim@a,b/0", "redis+cluster://"),
             ("redis://u:geheim@h/?settle=30", "settle"),
-            ("redis://u:geheim@h/?ttl=30s", "only prefix and settle"),
-            ("rediss://u:geheim@h", "TLS"),
-            ("redis+sentinel://u:geheim@h/main", "Sentinel"),
-            ("redis+cluster://u:geheim@h", "Cluster"),
+            ("redis://u:geheim@h/?ttl=30s", "only prefix, settle"),
+            ("redis://u:geheim@h/?wait_replicas=many", "wait_replicas=1"),
+            ("redis://u:geheim@h/?fail_closed=yes", "first-failure"),
+            ("redis://u:geheim@h/?sslrootcert=x.pem", "rediss://"),
+            ("rediss://u:geheim@h/?sslrootcert=/nonexistent", "sslrootcert=/nonexistent"),
+            ("rediss://u:geheim@h/?sslcert=/nonexistent", "give both"),
+            ("redis+sentinel://u:geheim@h", "MASTER"),
+            ("redis+sentinel://u:geheim@h/main/x", "not a number"),
+            ("redis+cluster://u:geheim@h/3", "database 0"),
         ] {
             let error = RedisConfig::from_url(url).unwrap_err();
             assert!(error.message().contains(word), "{url}: {error}");
             assert!(!format!("{error:?}").contains("geheim"), "{error:?}");
         }
-    }
-
-    #[test]
-    fn every_connection_sends_at_once() {
-        let config = RedisConfig::from_url("redis://h").unwrap();
-        assert!(config.server.tcp_settings().nodelay());
     }
 }

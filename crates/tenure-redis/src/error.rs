@@ -10,7 +10,8 @@ pub(crate) const STORE: &str = "redis";
 
 /// What an ACL user needs; the README has the same list.
 pub(crate) const PRIVILEGES: &str = "+evalsha +eval +info +time +get +set +del +pexpire +pttl \
-     +hget +hset +hmget +hdel +publish +subscribe +ping";
+     +hget +hset +hmget +hdel +publish +subscribe +ping (on a Cluster +spublish +ssubscribe \
+     +cluster|slots, with wait_replicas +wait)";
 
 /// An error of this store.
 pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
@@ -24,6 +25,45 @@ pub(crate) fn silent(address: &str, what: &str, waited: Duration) -> Error {
         format!(
             "{address} did not {what} within {} ms; is the server stopped or out of reach?",
             waited.as_millis()
+        ),
+    )
+}
+
+/// What the network says, in our words.
+pub(crate) fn from_io(address: &str, error: &std::io::Error) -> Error {
+    let message = match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => {
+            format!("nobody listens at {address}; is the server running?")
+        }
+        _ => format!("{address} can't be reached: {error}; look at host, port and network"),
+    };
+    new(ErrorKind::Unavailable, message)
+}
+
+/// The server does not speak TLS.
+pub(crate) fn without_tls(address: &str) -> Error {
+    new(ErrorKind::Config, format!("{address} {}", crate::tls::WITHOUT))
+}
+
+/// The server wants to know by a certificate who we are.
+pub(crate) fn wants_certificate(address: &str) -> Error {
+    let advice = "wants a certificate of yours; give sslcert=PATH and sslkey=PATH";
+    new(ErrorKind::Config, format!("{address} {advice}"))
+}
+
+/// The server does not trust our certificate.
+pub(crate) fn refuses_certificate(address: &str, alert: &str) -> Error {
+    let advice = "refused the certificate of this client";
+    new(ErrorKind::Denied, format!("{address} {advice} ({alert}); look at sslcert and sslkey"))
+}
+
+/// A grant is on the server, and not on as many replicas as it should be.
+pub(crate) fn too_few_replicas(address: &str, have: &str, wanted: &str) -> Error {
+    new(
+        ErrorKind::Unavailable,
+        format!(
+            "only {have} of {wanted} replicas of {address} had the lease in time, so it does not \
+             count; look at the replicas, or lower wait_replicas"
         ),
     )
 }
@@ -83,14 +123,14 @@ fn from_code(address: &str, code: &str, detail: &str) -> (ErrorKind, String) {
             (Config, "has no database of this number; see `databases` in its configuration")
         }
         "ERR" if detail.starts_with("unknown command") => {
-            (Unsupported, "does not run scripts; is it a Sentinel, or another program?")
+            (Unsupported, "does not run scripts; for a Sentinel write redis+sentinel://HOST/MASTER")
         }
         "WRONGTYPE" => (
             Config,
             "has another program's data under the name of this election; choose another name, \
              or a prefix of your own",
         ),
-        "READONLY" => (Unavailable, "is a read-only replica; connect to the primary"),
+        "READONLY" => return (Unavailable, is_replica(address)),
         "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => {
             return (Unsupported, in_cluster(address));
         }
@@ -118,9 +158,19 @@ fn no_permission(address: &str, detail: &str) -> String {
 
 /// The server is one of a Cluster.
 pub(crate) fn in_cluster(address: &str) -> String {
+    format!("{address} is part of a Cluster; write redis+cluster:// instead of redis://")
+}
+
+/// The server has a copy only.
+pub(crate) fn is_replica(address: &str) -> String {
+    format!("{address} is a read-only replica; connect to the primary")
+}
+
+/// A Cluster is being changed, or lacks a server.
+pub(crate) fn in_flux(address: &str) -> String {
     format!(
-        "{address} is part of a Cluster, and this version does not speak Cluster; use a server of \
-         its own"
+        "nobody serves this slot of {address} now: it is being moved, or its server is down; try \
+         again in a moment, or look at CLUSTER INFO"
     )
 }
 

@@ -1,40 +1,42 @@
-//! Hints: releases and asks are published by their scripts, and heard on a connection of its own.
+//! Hints: releases and asks are told by their scripts, and heard on connections of their own, one
+//! for each server that has leases.
 //!
-//! Nothing here decides anything (I5). Without the connection, or without the permission to
+//! Nothing here decides anything (I5). Without the connections, or without the permission to
 //! publish or subscribe, the store is slower and just as right.
 
-use std::collections::HashSet;
-use std::future::{Future, pending};
+use std::collections::{HashMap, HashSet};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use redis::Msg;
-use redis::aio::PubSub;
+use futures_util::future::join_all;
+use redis::{PushInfo, PushKind, Value};
 use tenure_core::{Error, Hint, Hints, Name, Op};
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::error;
-use crate::keys::Keys;
-use crate::link::{Link, held};
+use crate::dial::Wire;
+use crate::lines::held;
+use crate::link::Link;
+use crate::place::{Node, Spot};
 
 /// How many names are kept; beyond that every hint counts.
 const NAMES_MAX: usize = 100_000;
 
-/// How long to wait before the connection is made again, at first and at most.
+/// How long to wait before a connection is made again, at first and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// After so much silence the server is asked whether it is still there.
+/// After so much silence the servers are asked whether they are still there.
 const QUIET_MAX: Duration = Duration::from_secs(15);
 
 /// What the handles of one store know about hints.
 pub(crate) struct Hub {
     link: Arc<Link>,
-    channel: String,
     connect_within: Duration,
     names: Mutex<Names>,
 }
@@ -46,8 +48,8 @@ struct Names {
 }
 
 impl Hub {
-    pub(crate) fn new(link: Arc<Link>, keys: &Keys, connect_within: Duration) -> Hub {
-        Hub { link, channel: keys.channel(), connect_within, names: Mutex::default() }
+    pub(crate) fn new(link: Arc<Link>, connect_within: Duration) -> Hub {
+        Hub { link, connect_within, names: Mutex::default() }
     }
 
     /// Remembers which elections we are asked about.
@@ -65,15 +67,27 @@ impl Hub {
         }
     }
 
-    /// A new stream. The connection is made when it is first polled, and goes with it.
+    /// A new stream. The connections are made when it is first polled, and go with it.
     pub(crate) fn listen(self: &Arc<Hub>) -> Box<dyn Hints> {
-        let session = Session { hub: self.clone(), line: None, pause: PAUSE_MIN, warned: false };
+        let (tell, told) = unbounded_channel();
+        let session = Session {
+            hub: self.clone(),
+            ears: HashMap::new(),
+            tell,
+            told,
+            changes: self.link.changes(),
+            complete: false,
+            retry_at: None,
+            pause: PAUSE_MIN,
+            warned: false,
+        };
         Box::new(Listener { next: Box::pin(next(session)) })
     }
 
     /// What a message is to us.
-    fn hint(&self, message: &Msg) -> Option<Hint> {
-        let name = std::str::from_utf8(message.get_payload_bytes()).ok();
+    fn hint(&self, push: &PushInfo) -> Option<Hint> {
+        let Some(Value::BulkString(payload)) = push.data.last() else { return None };
+        let name = std::str::from_utf8(payload).ok();
         let name = name.and_then(|name| Name::new(name).ok())?;
         let names = held(&self.names);
         (names.full || names.asked_about.contains(&name)).then_some(Hint::Election(name))
@@ -99,10 +113,17 @@ impl Hints for Listener {
     }
 }
 
-/// The connection of one stream, now and then broken.
+/// The connections of one stream, now and then broken.
 struct Session {
     hub: Arc<Hub>,
-    line: Option<PubSub>,
+    ears: HashMap<Node, (Spot, Wire)>,
+    tell: UnboundedSender<(Node, PushInfo)>,
+    told: UnboundedReceiver<(Node, PushInfo)>,
+    changes: Option<watch::Receiver<u64>>,
+    /// Whether every server is listened to.
+    complete: bool,
+    /// When to look for the missing ones again; at once if not set.
+    retry_at: Option<Instant>,
     pause: Duration,
     warned: bool,
 }
@@ -110,61 +131,134 @@ struct Session {
 /// Waits for the next hint, connecting as often as need be.
 async fn next(mut session: Session) -> (Session, Hint) {
     loop {
-        let Some(mut line) = session.line.take() else {
-            match subscribe(&session.hub).await {
-                Ok(line) => {
-                    session.line = Some(line);
-                    session.pause = PAUSE_MIN;
-                    session.warned = false;
-                    // Whatever was told before is missed.
-                    return (session, Hint::Any);
-                }
-                Err(error) => session.rest(&error).await,
-            }
-            continue;
-        };
-        let message = timeout(QUIET_MAX, line.on_message().next()).await;
-        match message {
-            Ok(Some(message)) => {
-                let hint = session.hub.hint(&message);
-                session.line = Some(line);
-                if let Some(hint) = hint {
-                    return (session, hint);
-                }
-            }
-            // It ended: connect again.
-            Ok(None) => {}
-            Err(_) => {
-                let ping = timeout(session.hub.connect_within, line.ping::<redis::Value>()).await;
-                if matches!(ping, Ok(Ok(_))) {
-                    session.line = Some(line);
-                }
-            }
+        let due = session.retry_at.is_none_or(|at| at <= Instant::now());
+        if !session.complete && due && session.connect().await {
+            // Whatever was told before is missed.
+            return (session, Hint::Any);
         }
-    }
-}
-
-async fn subscribe(hub: &Hub) -> Result<PubSub, Error> {
-    let address = hub.link.address();
-    let subscribed = timeout(hub.connect_within, async {
-        let mut line = hub.link.client().get_async_pubsub().await?;
-        line.subscribe(&hub.channel).await?;
-        Ok(line)
-    });
-    match subscribed.await {
-        Ok(line) => line.map_err(|error| error::from_driver(address, error)),
-        Err(_) => Err(error::silent(address, "subscribe", hub.connect_within)),
+        if let Some(hint) = session.hear().await {
+            return (session, hint);
+        }
     }
 }
 
 impl Session {
-    /// Waits before the next attempt; says once why.
-    async fn rest(&mut self, error: &Error) {
+    /// Connects to the servers that are not listened to. Whether there is one more now.
+    async fn connect(&mut self) -> bool {
+        if let Some(changes) = &mut self.changes {
+            changes.mark_unchanged();
+        }
+        let within = self.hub.connect_within;
+        let spots = match self.hub.link.spots(within).await {
+            Ok(spots) => spots,
+            Err(error) => {
+                self.later(&error);
+                return false;
+            }
+        };
+        self.ears.retain(|_, (spot, _)| spots.contains(spot));
+        let missing = spots.iter().filter(|spot| !self.ears.contains_key(&spot.node));
+        let tries = missing.map(|spot| async {
+            (spot.clone(), self.hub.link.subscribe(spot, self.tell.clone(), within).await)
+        });
+        let tried = join_all(tries).await;
+        self.complete = true;
+        let (mut more, mut trouble) = (false, None);
+        for (spot, wire) in tried {
+            match wire {
+                Ok(wire) => {
+                    self.ears.insert(spot.node.clone(), (spot, wire));
+                    more = true;
+                }
+                Err(error) => {
+                    self.complete = false;
+                    trouble = Some(error);
+                }
+            }
+        }
+        match trouble {
+            Some(error) => self.later(&error),
+            None => {
+                self.pause = PAUSE_MIN;
+                self.warned = false;
+            }
+        }
+        more
+    }
+
+    /// Waits for something that is told; `None` once it is time to look after the connections.
+    async fn hear(&mut self) -> Option<Hint> {
+        let quiet = Instant::now() + QUIET_MAX;
+        let until = self.retry_at.filter(|_| !self.complete).map_or(quiet, |at| at.min(quiet));
+        loop {
+            let told = match &mut self.changes {
+                None => timeout_at(until, self.told.recv()).await,
+                Some(changes) => tokio::select! {
+                    told = timeout_at(until, self.told.recv()) => told,
+                    Ok(()) = changes.changed() => {
+                        self.missing();
+                        return None;
+                    }
+                },
+            };
+            let Ok(Some((node, push))) = told else {
+                if self.complete {
+                    self.ask_whether_there().await;
+                }
+                return None;
+            };
+            match push.kind {
+                PushKind::Message | PushKind::SMessage => {
+                    if let Some(hint) = self.hub.hint(&push) {
+                        return Some(hint);
+                    }
+                }
+                // It ended, or its channel has moved to another server.
+                PushKind::Disconnection | PushKind::SUnsubscribe => {
+                    self.ears.remove(&node);
+                    self.missing();
+                    return None;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets go of servers that do not answer.
+    async fn ask_whether_there(&mut self) {
+        let within = self.hub.connect_within;
+        let pings = self.ears.iter().map(|(node, (_, wire))| async move {
+            let mut connection = wire.connection.clone();
+            let ping = redis::cmd("PING");
+            let answer = timeout(within, connection.send_packed_command(&ping)).await;
+            (node.clone(), matches!(answer, Ok(Ok(_))))
+        });
+        for (node, there) in join_all(pings).await {
+            if !there {
+                self.ears.remove(&node);
+                self.missing();
+            }
+        }
+    }
+
+    /// Some server is not listened to: look for it at once.
+    fn missing(&mut self) {
+        self.complete = false;
+        self.retry_at = None;
+    }
+
+    /// Some server can't be listened to: look for it later.
+    fn later(&mut self, error: &Error) {
+        self.retry_at = Some(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        self.warn(error);
+    }
+
+    /// Says once why there are no hints.
+    fn warn(&mut self, error: &Error) {
         if !self.warned {
             tracing::warn!(%error, "no hints for now, so hand-overs are slow");
             self.warned = true;
         }
-        let _elapsed = timeout(self.pause, pending::<()>()).await;
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 }

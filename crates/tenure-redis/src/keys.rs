@@ -6,6 +6,9 @@
 
 use tenure_core::{CandidateId, Error, Name};
 
+use crate::place::{Node, Spot};
+use crate::slot::{hashed, slot_of, tag};
+
 /// The end of a companion of a key without a hash tag of its own.
 const COMPANION: &str = ":tenure";
 
@@ -16,6 +19,8 @@ const TAGGED_COMPANION: &str = ":tenure:own";
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     prefix: String,
+    /// Whether the keys of an election have to be in one slot.
+    in_cluster: bool,
 }
 
 /// The keys of one election.
@@ -27,17 +32,54 @@ pub(crate) struct ElectionKeys {
 
 impl Keys {
     pub(crate) fn new(prefix: &str) -> Keys {
-        Keys { prefix: prefix.to_owned() }
+        Keys { prefix: prefix.to_owned(), in_cluster: false }
+    }
+
+    /// The keys under a prefix on a Cluster.
+    ///
+    /// # Errors
+    /// `Config` for a prefix that opens or closes a hash tag and does not have one.
+    pub(crate) fn in_cluster(prefix: &str) -> Result<Keys, Error> {
+        if prefix.contains(['{', '}']) && tag(prefix).is_none() {
+            return Err(Error::config(format!(
+                "the prefix {prefix:?} has braces that make no hash tag, which a Cluster would \
+                 take apart; leave them out, or write them as in {{shop}}:"
+            )));
+        }
+        Ok(Keys { prefix: prefix.to_owned(), in_cluster: true })
     }
 
     /// Where a server's run is noted, for all elections of this prefix.
-    pub(crate) fn marker(&self) -> String {
+    fn marker(&self) -> String {
         format!("{}tenure:server", self.prefix)
     }
 
     /// Where releases and asks are told.
-    pub(crate) fn channel(&self) -> String {
+    fn channel(&self) -> String {
         format!("{}tenure:hints", self.prefix)
+    }
+
+    /// What tenure keeps on a server for itself.
+    pub(crate) fn spot(&self, node: Node) -> Spot {
+        Spot { node, marker: self.marker(), channel: self.channel(), in_cluster: false }
+    }
+
+    /// What tenure keeps on a primary of a Cluster, in a slot that it holds: the one of this tag,
+    /// or of the prefix if that has a tag. Nothing if no lease of this prefix can be there.
+    pub(crate) fn spot_in_cluster(
+        &self,
+        node: Node,
+        local: &str,
+        holds: impl Fn(u16) -> bool,
+    ) -> Option<Spot> {
+        let end = match tag(&self.prefix) {
+            Some(tag) if holds(slot_of(tag)) => String::new(),
+            Some(_) => return None,
+            None => format!(":{{{local}}}"),
+        };
+        let marker = format!("{}{end}", self.marker());
+        let channel = format!("{}{end}", self.channel());
+        Some(Spot { node, marker, channel, in_cluster: true })
     }
 
     /// The keys of an election.
@@ -47,6 +89,7 @@ impl Keys {
     pub(crate) fn of(&self, election: &Name) -> Result<ElectionKeys, Error> {
         let lease = format!("{}{election}", self.prefix);
         let reserved = lease == self.marker()
+            || lease.starts_with(&format!("{}:{{", self.marker()))
             || lease.contains(&format!("}}{COMPANION}"))
             || lease.contains(TAGGED_COMPANION);
         if reserved {
@@ -55,11 +98,16 @@ impl Keys {
                  choose another"
             )));
         }
-        let companion = if has_tag(&lease) {
-            format!("{lease}{TAGGED_COMPANION}")
-        } else {
-            format!("{{{lease}}}{COMPANION}")
+        let companion = match tag(&lease) {
+            Some(_) => format!("{lease}{TAGGED_COMPANION}"),
+            None => format!("{{{lease}}}{COMPANION}"),
         };
+        if self.in_cluster && hashed(&companion) != hashed(&lease) {
+            return Err(Error::config(format!(
+                "the election {election:?} has braces that make no hash tag, which a Cluster \
+                 would take apart; leave them out, or write them as in {{shop}}:jobs"
+            )));
+        }
         Ok(ElectionKeys { lease, companion })
     }
 
@@ -85,13 +133,6 @@ impl ElectionKeys {
     }
 }
 
-/// Whether Cluster hashes only a part of this key: what stands between the first `{` and the next
-/// `}`, unless that is nothing.
-fn has_tag(key: &str) -> bool {
-    let inner = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-    inner.is_some_and(|(tag, _)| !tag.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -100,14 +141,6 @@ mod tests {
 
     fn keys(prefix: &str, name: &str) -> ElectionKeys {
         Keys::new(prefix).of(&Name::new(name).unwrap()).unwrap()
-    }
-
-    /// What Cluster hashes of a key.
-    fn hashed(key: &str) -> &str {
-        match key.split_once('{').and_then(|(_, rest)| rest.split_once('}')) {
-            Some((tag, _)) if !tag.is_empty() => tag,
-            _ => key,
-        }
     }
 
     #[test]
@@ -119,6 +152,39 @@ mod tests {
             let candidate = CandidateId::new("{odd}", 1).unwrap();
             assert_eq!(hashed(&keys.lease), hashed(&keys.released(&candidate)), "{name}");
         }
+    }
+
+    /// R4: `{a}b}` would be hashed by `a` alone.
+    #[test]
+    fn a_cluster_refuses_names_whose_notes_would_be_elsewhere() {
+        let all = Keys::in_cluster("").unwrap();
+        let of = |name: &str| all.of(&Name::new(name).unwrap());
+        for name in ["a}b", "a{}b", "{}", "}", "a}{b", "{}{a}"] {
+            let error = of(name).unwrap_err();
+            assert!(error.message().contains("hash tag"), "{error}");
+            Keys::new("").of(&Name::new(name).unwrap()).unwrap();
+        }
+        for name in ["jobs", "{a}", "a{b", "{a}}", "x{a}y}"] {
+            of(name).unwrap();
+        }
+        for prefix in ["a}", "{}", "x{"] {
+            assert!(Keys::in_cluster(prefix).is_err(), "{prefix}");
+        }
+    }
+
+    #[test]
+    fn each_primary_has_a_marker_in_a_slot_of_its_own() {
+        let node = || Node { host: "h".to_owned(), port: 1 };
+        let plain = Keys::in_cluster("app:").unwrap();
+        let spot = plain.spot_in_cluster(node(), "abc", |_| false).unwrap();
+        assert_eq!(spot.marker, "app:tenure:server:{abc}");
+        assert_eq!(slot_of(&spot.marker), slot_of("abc"));
+        assert_eq!(slot_of(&spot.channel), slot_of("abc"));
+        // All leases of such a prefix are in its slot, and so is the marker.
+        let tagged = Keys::in_cluster("{app}:").unwrap();
+        let spot = tagged.spot_in_cluster(node(), "abc", |slot| slot == slot_of("app")).unwrap();
+        assert_eq!(spot.marker, "{app}:tenure:server");
+        assert_eq!(tagged.spot_in_cluster(node(), "abc", |_| false), None);
     }
 
     #[test]
@@ -147,6 +213,7 @@ mod tests {
     fn an_election_can_not_be_named_after_tenure_s_own_keys() {
         let refused = |name: &str| Keys::new("p:").of(&Name::new(name).unwrap()).is_err();
         assert!(refused("tenure:server"));
+        assert!(refused("tenure:server:{abc}"));
         assert!(refused("{a}:tenure"));
         assert!(refused("{a}b:tenure:own:released:x"));
         assert!(!refused("tenure"));

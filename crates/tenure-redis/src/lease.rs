@@ -11,7 +11,7 @@ use tenure_core::{
 use crate::config::Settle;
 use crate::error;
 use crate::keys::Keys;
-use crate::link::text;
+use crate::lines::text;
 use crate::script::{Call, Kind};
 
 /// A foreign key without an expiry holds forever, as far as anybody knows: look again then.
@@ -28,7 +28,7 @@ pub(crate) fn call(op: &Op, keys: &Keys, settle: Settle) -> Result<Call, Error> 
             let released = of.released(candidate);
             Call {
                 kind: Kind::Acquire,
-                keys: vec![of.lease, of.companion, released, keys.marker()],
+                keys: vec![of.lease, of.companion, released],
                 args: vec![
                     candidate.to_string(),
                     seq.to_string(),
@@ -55,20 +55,19 @@ pub(crate) fn call(op: &Op, keys: &Keys, settle: Settle) -> Result<Call, Error> 
                     number(*term),
                     seq.to_string(),
                     millis(RELEASE_MEMORY),
-                    keys.channel(),
                     election.to_string(),
                 ],
             }
         }
         Op::Read { .. } => Call {
             kind: Kind::Read,
-            keys: vec![of.lease, of.companion, keys.marker()],
+            keys: vec![of.lease, of.companion],
             args: vec![settle_for(settle, Duration::ZERO)],
         },
         Op::Ask { election, term } => Call {
             kind: Kind::Ask,
             keys: vec![of.lease, of.companion],
-            args: vec![number(*term), keys.channel(), election.to_string()],
+            args: vec![number(*term), election.to_string()],
         },
     };
     Ok(call)
@@ -85,6 +84,9 @@ pub(crate) fn reply(answer: &Value, address: &str) -> Result<Reply, Error> {
         _ => return Err(error::odd_answer()),
     };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if let ["few", have, wanted] = words.as_slice() {
+        return Err(error::too_few_replicas(address, have, wanted));
+    }
     let [kind, secs, micros, rest @ ..] = words.as_slice() else {
         return Err(error::odd_answer());
     };

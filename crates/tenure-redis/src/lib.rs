@@ -1,14 +1,25 @@
 #![doc = include_str!("../README.md")]
 
+mod channels;
+mod cluster;
 mod config;
+mod dial;
 mod error;
 pub mod fence;
 mod hints;
+mod inbox;
 mod keys;
 mod lease;
+mod ledger;
+mod lines;
 mod link;
+mod place;
 mod script;
+mod sentinel;
+mod slot;
 mod store;
+mod tls;
+mod url;
 
-pub use config::{RedisConfig, Settle};
+pub use config::{FailClosed, RedisConfig, Settle};
 pub use store::RedisStore;

@@ -1,282 +1,298 @@
-//! The connection on which calls are made. Owns deadlines and reconnecting; decides nothing.
+//! Which server a call goes to, and what to do when it is not there any more.
 //!
-//! Nothing queues while the server is away: each call connects by itself, in its own time, and a
-//! connection that broke or hung is dropped for the next call to open another.
+//! Decides nothing about leases. Nothing that was done is done again unless the server says that
+//! it did not do it; and if it were, each script may run twice.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Pipeline, Value};
+use futures_util::future::join_all;
+use redis::Value;
 use tenure_core::{Error, ErrorKind};
-use tokio::runtime::{Handle, Id};
-use tokio::time::timeout;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
-use crate::config::{RedisConfig, Settle};
+use crate::cluster::{self, Cluster, Redirect};
+use crate::config::RedisConfig;
+use crate::dial::{Pushes, Wire};
 use crate::error;
 use crate::keys::Keys;
-use crate::script::{self, Call, Kind};
+use crate::lines::{Lines, is_from_a_replica};
+use crate::place::{Node, Place, Spot};
+use crate::script::Call;
+use crate::sentinel::Sentinels;
 
-/// More runtimes than this do not use one store at a time; older connections are let go.
-const RUNTIMES_MAX: usize = 8;
+/// How often a call is sent on to another server of a Cluster.
+const HOPS_MAX: usize = 8;
+
+/// How long to wait before a Cluster in the middle of a change is asked again.
+const LATER: Duration = Duration::from_millis(25);
 
 /// What calls are made on.
 pub(crate) struct Link {
-    config: Arc<RedisConfig>,
-    client: Client,
-    address: String,
-    /// One connection per runtime: its task lives there, and a blocked runtime of the user's must
-    /// not hold up the renewals of the driver's (C3).
-    lines: Mutex<HashMap<Id, Line>>,
-    /// Whoever connects; others wait for the outcome, within their own time.
-    turn: tokio::sync::Mutex<()>,
-    numbers: AtomicU64,
+    lines: Arc<Lines>,
+    servers: Servers,
 }
 
-/// An open connection.
+/// Where leases are.
+enum Servers {
+    One(Spot),
+    Sentinels(Sentinels),
+    Cluster(Cluster),
+}
+
+/// The answer to one call.
+pub(crate) type Answer = Result<Value, Error>;
+
+/// A call that has yet to be answered, and where it was sent last.
 #[derive(Clone)]
-struct Line {
-    number: u64,
-    connection: MultiplexedConnection,
+struct Pending {
+    index: usize,
+    ask: Option<Node>,
+}
+
+/// The calls that go to one server.
+struct Batch {
+    spot: Spot,
+    calls: Vec<Pending>,
 }
 
 impl Link {
-    pub(crate) fn new(config: Arc<RedisConfig>) -> Result<Link, Error> {
-        let address = config.address();
-        let client = Client::open(config.server.clone())
-            .map_err(|error| error::from_driver(&address, error))?;
-        Ok(Link {
-            config,
-            client,
-            address,
-            lines: Mutex::default(),
-            turn: tokio::sync::Mutex::default(),
-            numbers: AtomicU64::new(0),
-        })
+    pub(crate) fn new(config: Arc<RedisConfig>, keys: &Keys) -> Link {
+        let place = config.place.clone();
+        let lines = Arc::new(Lines::new(config));
+        let servers = match place {
+            Place::Single(node) => Servers::One(keys.spot(node)),
+            Place::Sentinel { sentinels, name } => {
+                let keys = keys.clone();
+                Servers::Sentinels(Sentinels::new(lines.clone(), sentinels, name, keys))
+            }
+            Place::Cluster { seeds } => {
+                Servers::Cluster(Cluster::new(lines.clone(), seeds, keys.clone()))
+            }
+        };
+        Link { lines, servers }
     }
 
+    /// The store, for messages.
     pub(crate) fn address(&self) -> &str {
-        &self.address
+        self.lines.address()
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// Makes all calls in one round trip, each with its own answer, in order.
+    /// Makes all calls, those of one server in one round trip. Each has its own answer, in order.
     ///
-    /// `within` bounds connecting and answering, each on its own.
+    /// `within` bounds finding the server, connecting and answering, each on its own.
+    pub(crate) async fn call(&self, calls: &[&Call], within: Duration) -> Vec<Answer> {
+        let mut answers: Vec<Option<Answer>> = calls.iter().map(|_| None).collect();
+        let mut pending: Vec<Pending> =
+            (0..calls.len()).map(|index| Pending { index, ask: None }).collect();
+        let until = Instant::now() + within;
+        for hop in 0..=HOPS_MAX {
+            let batches = match self.batches(calls, &pending, within).await {
+                Ok(batches) => batches,
+                Err(error) => {
+                    for Pending { index, .. } in pending.drain(..) {
+                        answers[index] = Some(Err(error.clone()));
+                    }
+                    break;
+                }
+            };
+            let done = join_all(batches.iter().map(|batch| self.send(calls, batch, within))).await;
+            pending.clear();
+            let mut wait = false;
+            for (batch, values) in batches.into_iter().zip(done) {
+                let last = hop == HOPS_MAX || Instant::now() >= until;
+                for (call, value) in batch.calls.into_iter().zip(values) {
+                    match self.sent_on(&value).filter(|_| !last) {
+                        None => answers[call.index] = Some(value.and_then(|v| self.settled(v))),
+                        Some(redirect) => {
+                            wait |= redirect == Redirect::Later;
+                            let ask = match redirect {
+                                Redirect::Ask(node) => Some(node),
+                                _ => None,
+                            };
+                            pending.push(Pending { index: call.index, ask });
+                        }
+                    }
+                }
+            }
+            if pending.is_empty() {
+                break;
+            }
+            if wait {
+                pause(LATER).await;
+            }
+        }
+        let missing = || Err(error::odd_answer());
+        answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect()
+    }
+
+    /// Asks every server whether it can be used at all.
     ///
     /// # Errors
-    /// Whatever leaves all of them unknown.
-    pub(crate) async fn call(
-        &self,
-        calls: &[&Call],
-        within: Duration,
-    ) -> Result<Vec<Value>, Error> {
-        let line = self.open(within).await?;
-        let values = self.bounded(&line, exchange(&line, calls), within).await?;
-        if values.len() != calls.len() {
-            self.forget(&line);
-            return Err(error::odd_answer());
-        }
-        if values.iter().any(is_from_a_replica) {
-            self.forget(&line);
-        }
-        Ok(values)
+    /// Why one of them can't.
+    pub(crate) async fn check(&self, within: Duration) -> Result<(), Error> {
+        let spots = self.spots(within).await?;
+        let checks = spots.iter().map(|spot| async {
+            let checked = self.lines.check(spot, within).await;
+            checked.inspect_err(|_| self.distrust(&spot.node))
+        });
+        join_all(checks).await.into_iter().collect()
     }
 
-    /// One pass over the keys that match, from a cursor on: the next cursor, and some keys.
+    /// One pass over the keys of a server that match: the next cursor, and some keys.
     ///
     /// # Errors
     /// Whatever kept the server from answering.
     pub(crate) async fn scan(
         &self,
+        spot: &Spot,
         cursor: &str,
         pattern: &str,
         within: Duration,
     ) -> Result<(String, Vec<String>), Error> {
-        let line = self.open(within).await?;
-        let mut scan = redis::cmd("SCAN");
-        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1_000);
-        let mut connection = line.connection.clone();
-        let answer = connection.send_packed_command(&scan);
-        match self.bounded(&line, answer, within).await? {
-            Value::ServerError(error) => Err(error::from_server(&self.address, &error)),
-            Value::Array(parts) => match parts.as_slice() {
-                [next, Value::Array(keys)] => Ok((text(next), keys.iter().map(text).collect())),
-                _ => Err(error::odd_answer()),
-            },
-            _ => Err(error::odd_answer()),
-        }
+        let part = self.lines.scan(spot, cursor, pattern, within).await;
+        part.inspect_err(|_| self.distrust(&spot.node))
     }
 
-    /// Waits for an answer in time, and lets go of a connection that did not give one.
-    async fn bounded<T>(
-        &self,
-        line: &Line,
-        answer: impl Future<Output = redis::RedisResult<T>>,
-        within: Duration,
-    ) -> Result<T, Error> {
-        let within = within.min(self.config.call_timeout);
-        match timeout(within, answer).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => {
-                self.forget(line);
-                Err(error::from_driver(&self.address, error))
-            }
-            Err(_) => {
-                self.forget(line);
-                Err(error::silent(&self.address, "answer", within))
-            }
-        }
-    }
-
-    /// Asks the server whether it can be used at all.
+    /// All servers that have leases.
     ///
     /// # Errors
-    /// Why it can't.
-    pub(crate) async fn check(&self, within: Duration) -> Result<(), Error> {
-        let answers = self.call(&[&self.hello()], within).await?;
-        answers.first().map_or_else(|| Err(error::odd_answer()), |answer| self.greeted(answer))
+    /// Why nobody knows them.
+    pub(crate) async fn spots(&self, within: Duration) -> Result<Vec<Spot>, Error> {
+        needs_runtime()?;
+        match &self.servers {
+            Servers::One(spot) => Ok(vec![spot.clone()]),
+            Servers::Sentinels(sentinels) => Ok(vec![sentinels.primary(within).await?]),
+            Servers::Cluster(cluster) => Ok(cluster.map(within).await?.spots.clone()),
+        }
     }
 
-    /// The connection, within this time.
-    async fn open(&self, within: Duration) -> Result<Line, Error> {
-        if Handle::try_current().is_err() {
-            return Err(error::new(
-                ErrorKind::Config,
-                "the Redis store needs a tokio runtime; call it from within one",
-            ));
-        }
-        let within = within.min(self.config.connect_timeout);
-        timeout(within, self.line())
-            .await
-            .unwrap_or_else(|_| Err(error::silent(&self.address, "take a connection", within)))
-    }
-
-    /// The open connection of this runtime, or a new one.
-    async fn line(&self) -> Result<Line, Error> {
-        let runtime = Handle::current().id();
-        if let Some(line) = held(&self.lines).get(&runtime) {
-            return Ok(line.clone());
-        }
-        let _turn = self.turn.lock().await;
-        if let Some(line) = held(&self.lines).get(&runtime) {
-            return Ok(line.clone());
-        }
-        let connection = self.connect().await?;
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let line = Line { number, connection };
-        let mut lines = held(&self.lines);
-        if lines.len() >= RUNTIMES_MAX {
-            lines.clear();
-        }
-        lines.insert(runtime, line.clone());
-        Ok(line)
-    }
-
-    async fn connect(&self) -> Result<MultiplexedConnection, Error> {
-        // Deadlines are ours: the driver's own would leave the connection in use.
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let mut connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|error| error::from_driver(&self.address, error))?;
-        let call = self.hello();
-        let answer = connection
-            .send_packed_command(&call.in_full())
-            .await
-            .map_err(|error| error::from_driver(&self.address, error))?;
-        self.greeted(&answer)?;
-        Ok(connection)
-    }
-
-    fn hello(&self) -> Call {
-        let settle = match self.config.settle {
-            Settle::For(_) => "on",
-            Settle::Off => "off",
+    /// The server that has this key.
+    ///
+    /// # Errors
+    /// Why nobody knows it.
+    pub(crate) async fn spot_of(&self, key: &str, within: Duration) -> Result<Spot, Error> {
+        needs_runtime()?;
+        let found = match &self.servers {
+            Servers::One(spot) => Some(spot.clone()),
+            Servers::Sentinels(sentinels) => Some(sentinels.primary(within).await?),
+            Servers::Cluster(cluster) => cluster.map(within).await?.spot_of(key).cloned(),
         };
-        let marker = Keys::new(&self.config.prefix).marker();
-        Call { kind: Kind::Hello, keys: vec![marker], args: vec![settle.to_owned()] }
+        found.ok_or_else(|| error::new(ErrorKind::Unavailable, error::in_flux(self.address())))
     }
 
-    /// What the server says of itself.
-    fn greeted(&self, answer: &Value) -> Result<(), Error> {
-        let words = match answer {
-            Value::ServerError(error) => return Err(error::from_server(&self.address, error)),
-            Value::Array(words) => words.iter().map(text).collect::<Vec<_>>(),
-            _ => Vec::new(),
-        };
-        let [mode, maxmemory, policy] = words.as_slice() else {
-            return Err(error::odd_answer());
-        };
-        if mode == "cluster" {
-            return Err(error::new(ErrorKind::Unsupported, error::in_cluster(&self.address)));
+    /// Tells when other servers may have leases than before.
+    pub(crate) fn changes(&self) -> Option<watch::Receiver<u64>> {
+        match &self.servers {
+            Servers::Cluster(cluster) => Some(cluster.changes()),
+            _ => None,
         }
-        let address = &self.address;
-        if !["", "0"].contains(&maxmemory.as_str()) && policy != "noeviction" {
-            tracing::warn!(
-                %address, %policy,
-                "the server may evict a lease when its memory is full, and a second leader may be \
-                 elected then; set maxmemory-policy noeviction, or use a server of its own"
-            );
+    }
+
+    /// A connection on which a server pushes what is told on its channel.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) async fn subscribe(
+        &self,
+        spot: &Spot,
+        pushes: Pushes,
+        within: Duration,
+    ) -> Result<Wire, Error> {
+        let wire = self.lines.subscribe(spot, pushes, within).await;
+        wire.inspect_err(|_| self.distrust(&spot.node))
+    }
+
+    /// Who is to do what.
+    async fn batches(
+        &self,
+        calls: &[&Call],
+        pending: &[Pending],
+        within: Duration,
+    ) -> Result<Vec<Batch>, Error> {
+        needs_runtime()?;
+        let Servers::Cluster(cluster) = &self.servers else {
+            let spot = self.spots(within).await?.pop().ok_or_else(error::odd_answer)?;
+            return Ok(vec![Batch { spot, calls: pending.to_vec() }]);
+        };
+        let map = cluster.map(within).await?;
+        let mut batches: Vec<Batch> = Vec::new();
+        for call in pending {
+            let asked = call.ask.as_ref().and_then(|node| map.spot_at(node));
+            let key = calls[call.index].keys.first().map_or("", String::as_str);
+            let Some(spot) = asked.or_else(|| map.spot_of(key)) else {
+                cluster.distrust();
+                return Err(error::new(ErrorKind::Unavailable, error::in_flux(self.address())));
+            };
+            let call = Pending { ask: asked.map(|spot| spot.node.clone()), ..call.clone() };
+            // Those that ask and those that do not are apart.
+            let same = |batch: &&mut Batch| batch.spot == *spot && batch.calls[0].ask == call.ask;
+            match batches.iter_mut().find(same) {
+                Some(batch) => batch.calls.push(call),
+                None => batches.push(Batch { spot: spot.clone(), calls: vec![call] }),
+            }
         }
-        Ok(())
+        Ok(batches)
     }
 
-    /// Lets a connection go that is of no use any more, unless another has taken its place.
-    fn forget(&self, line: &Line) {
-        held(&self.lines).retain(|_, other| other.number != line.number);
+    /// Has one server do its part.
+    async fn send(&self, calls: &[&Call], batch: &Batch, within: Duration) -> Vec<Answer> {
+        let spot = &batch.spot;
+        let part: Vec<&Call> = batch.calls.iter().map(|call| calls[call.index]).collect();
+        let asking = batch.calls.iter().any(|call| call.ask.is_some());
+        let done = self.lines.call(spot, &part, asking, within).await;
+        match done {
+            Ok(values) => {
+                if values.iter().any(|v| is_from_a_replica(v) || cluster::redirect(v).is_some()) {
+                    self.distrust(&spot.node);
+                }
+                values.into_iter().map(Ok).collect()
+            }
+            Err(error) => {
+                self.distrust(&spot.node);
+                batch.calls.iter().map(|_| Err(error.clone())).collect()
+            }
+        }
+    }
+
+    /// Whether an answer of a Cluster sends us elsewhere.
+    fn sent_on(&self, answer: &Answer) -> Option<Redirect> {
+        let Servers::Cluster(_) = self.servers else { return None };
+        answer.as_ref().ok().and_then(cluster::redirect)
+    }
+
+    /// A Cluster that could not decide in time who has a slot has done nothing.
+    fn settled(&self, value: Value) -> Answer {
+        match (&self.servers, cluster::redirect(&value)) {
+            (Servers::Cluster(_), Some(_)) => {
+                Err(error::new(ErrorKind::Unavailable, error::in_flux(self.address())))
+            }
+            _ => Ok(value),
+        }
+    }
+
+    /// A server was of no use: look for a better one before the next call.
+    fn distrust(&self, node: &Node) {
+        match &self.servers {
+            Servers::One(_) => {}
+            Servers::Sentinels(sentinels) => sentinels.distrust(node),
+            Servers::Cluster(cluster) => cluster.distrust(),
+        }
     }
 }
 
-/// Sends everything at once. What the server did not know by its hash was not done, and is sent
-/// again in full.
-async fn exchange(line: &Line, calls: &[&Call]) -> redis::RedisResult<Vec<Value>> {
-    let mut connection = line.connection.clone();
-    let mut values = send(&mut connection, &script::pipeline(calls), calls.len()).await?;
-    let unknown: Vec<usize> =
-        (0..values.len()).filter(|index| script::is_unknown_script(&values[*index])).collect();
-    if unknown.is_empty() || values.len() != calls.len() {
-        return Ok(values);
-    }
-    let again: Vec<&Call> = unknown.iter().map(|index| calls[*index]).collect();
-    let pipeline = script::teaching_pipeline(&again);
-    let answers = send(&mut connection, &pipeline, again.len()).await?;
-    for (index, answer) in unknown.into_iter().zip(answers) {
-        values[index] = answer;
-    }
-    Ok(values)
+fn needs_runtime() -> Result<(), Error> {
+    Handle::try_current().map(drop).map_err(|_| {
+        error::new(
+            ErrorKind::Config,
+            "the Redis store needs a tokio runtime; call it from within one",
+        )
+    })
 }
 
-async fn send(
-    connection: &mut MultiplexedConnection,
-    pipeline: &Pipeline,
-    count: usize,
-) -> redis::RedisResult<Vec<Value>> {
-    connection.send_packed_commands(pipeline, 0, count).await
-}
-
-/// The server was demoted: its name may lead to another one by now.
-fn is_from_a_replica(value: &Value) -> bool {
-    matches!(value, Value::ServerError(error) if error.code() == "READONLY")
-}
-
-/// A string of an answer; nothing for anything else.
-pub(crate) fn text(value: &Value) -> String {
-    match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::SimpleString(text) => text.clone(),
-        _ => String::new(),
-    }
-}
-
-/// What a mutex guards; a panic elsewhere has not harmed it.
-pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Lets a little time pass.
+pub(crate) async fn pause(span: Duration) {
+    let _elapsed = timeout(span, std::future::pending::<()>()).await;
 }

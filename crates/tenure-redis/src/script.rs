@@ -4,6 +4,8 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, Pipeline, Script, Value};
 
+use crate::place::Spot;
+
 /// One of our scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -13,10 +15,20 @@ pub(crate) enum Kind {
     Read,
     Ask,
     Hello,
+    Ledger,
+    LedgerRequest,
+    LedgerRead,
+    MailNotify,
+    MailPost,
+    MailTake,
+    MailAcknowledge,
+    MailBacklog,
+    MailDead,
+    MailExhume,
 }
 
 impl Kind {
-    const COUNT: usize = 6;
+    const COUNT: usize = 16;
 
     fn code(self) -> &'static str {
         CODE[self as usize]
@@ -25,6 +37,33 @@ impl Kind {
     fn hash(self) -> &'static str {
         SCRIPTS[self as usize].get_hash()
     }
+
+    /// What a script needs to know of the server that it runs on.
+    fn place(self) -> Local {
+        match self {
+            Kind::Acquire | Kind::Read => Local::Marker,
+            Kind::Release | Kind::Ask | Kind::LedgerRequest => Local::Channel,
+            Kind::MailNotify | Kind::MailPost | Kind::MailExhume => Local::Channel,
+            Kind::Hello => Local::MarkerAlone,
+            Kind::Renew | Kind::Ledger | Kind::LedgerRead => Local::Nothing,
+            Kind::MailTake | Kind::MailAcknowledge | Kind::MailBacklog | Kind::MailDead => {
+                Local::Nothing
+            }
+        }
+    }
+}
+
+/// What differs from server to server, so that only the place knows it.
+#[derive(Clone, Copy)]
+enum Local {
+    Nothing,
+    /// The marker: the last key, or in a Cluster, where it has a slot of its own, the last
+    /// argument.
+    Marker,
+    /// The marker as the only key.
+    MarkerAlone,
+    /// The channel and the command that tells something there: the last two arguments.
+    Channel,
 }
 
 /// A file with the common beginning in front of it.
@@ -42,12 +81,24 @@ const CODE: [&str; Kind::COUNT] = [
     with_common!("lua/read.lua"),
     with_common!("lua/ask.lua"),
     include_str!("lua/hello.lua"),
+    with_common!("lua/ledger.lua"),
+    with_common!("lua/ledger_request.lua"),
+    with_common!("lua/ledger_read.lua"),
+    with_common!("lua/mail_notify.lua"),
+    with_common!("lua/mail_post.lua"),
+    with_common!("lua/mail_take.lua"),
+    with_common!("lua/mail_acknowledge.lua"),
+    with_common!("lua/mail_backlog.lua"),
+    with_common!("lua/mail_dead.lua"),
+    with_common!("lua/mail_exhume.lua"),
 ];
 
 /// In the order of [`Kind`], with their hashes.
 static SCRIPTS: LazyLock<[Script; Kind::COUNT]> = LazyLock::new(|| CODE.map(Script::new));
 
 /// One call of a script. Names and identities are arguments, never part of the code.
+///
+/// In a Cluster it goes to where its first key is; all its keys are in one slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) kind: Kind,
@@ -56,42 +107,59 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    pub(crate) fn new(kind: Kind, keys: Vec<String>, args: Vec<String>) -> Call {
+        Call { kind, keys, args }
+    }
+
+    /// Whether leadership may follow from its answer.
+    pub(crate) fn grants(&self) -> bool {
+        matches!(self.kind, Kind::Acquire | Kind::Renew)
+    }
+
     /// The call by the script's hash.
-    fn by_hash(&self) -> Cmd {
+    fn by_hash(&self, spot: &Spot) -> Cmd {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(self.kind.hash());
-        self.with_arguments(cmd)
+        self.with_arguments(cmd, spot)
     }
 
     /// The call with the whole script, which the server then knows by its hash.
-    pub(crate) fn in_full(&self) -> Cmd {
+    pub(crate) fn in_full(&self, spot: &Spot) -> Cmd {
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(self.kind.code());
-        self.with_arguments(cmd)
+        self.with_arguments(cmd, spot)
     }
 
-    fn with_arguments(&self, mut cmd: Cmd) -> Cmd {
-        cmd.arg(self.keys.len()).arg(&self.keys).arg(&self.args);
+    fn with_arguments(&self, mut cmd: Cmd, spot: &Spot) -> Cmd {
+        let publish = if spot.in_cluster { "SPUBLISH" } else { "PUBLISH" };
+        let (key, args): (Option<&str>, &[&str]) = match self.kind.place() {
+            Local::Nothing => (None, &[]),
+            Local::Marker if spot.in_cluster => (None, &[spot.marker.as_str()]),
+            Local::Marker | Local::MarkerAlone => (Some(&spot.marker), &[]),
+            Local::Channel => (None, &[spot.channel.as_str(), publish]),
+        };
+        cmd.arg(self.keys.len() + usize::from(key.is_some())).arg(&self.keys).arg(key);
+        cmd.arg(&self.args).arg(args);
         cmd
     }
 }
 
 /// All calls, by hash.
-pub(crate) fn pipeline(calls: &[&Call]) -> Pipeline {
+pub(crate) fn pipeline(calls: &[&Call], spot: &Spot) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(calls.len());
     for call in calls {
-        pipeline.add_command(call.by_hash());
+        pipeline.add_command(call.by_hash(spot));
     }
     pipeline
 }
 
 /// All calls; the first of each script in full, which makes it known to those behind it.
-pub(crate) fn teaching_pipeline(calls: &[&Call]) -> Pipeline {
+pub(crate) fn teaching_pipeline(calls: &[&Call], spot: &Spot) -> Pipeline {
     let mut taught = [false; Kind::COUNT];
     let mut pipeline = Pipeline::with_capacity(calls.len());
     for call in calls {
         let known = std::mem::replace(&mut taught[call.kind as usize], true);
-        pipeline.add_command(if known { call.by_hash() } else { call.in_full() });
+        pipeline.add_command(if known { call.by_hash(spot) } else { call.in_full(spot) });
     }
     pipeline
 }
@@ -101,9 +169,16 @@ pub(crate) fn is_unknown_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
 }
 
+/// Stands in for a grant that too few replicas have.
+pub(crate) fn too_few_replicas(have: i64, wanted: u32) -> Value {
+    let words = ["few".to_owned(), have.to_string(), wanted.to_string()];
+    Value::Array(words.map(|word| Value::BulkString(word.into_bytes())).to_vec())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::Node;
 
     #[test]
     fn each_kind_has_its_own_script() {
@@ -114,8 +189,35 @@ mod tests {
             (Kind::Read, "Changes nothing"),
             (Kind::Ask, "'asked', '1'"),
             (Kind::Hello, "first call on each connection"),
+            (Kind::Ledger, "steps of one term"),
+            (Kind::LedgerRequest, "a job to run now"),
+            (Kind::LedgerRead, "what is in the cron ledger"),
         ] {
             assert!(kind.code().contains(word), "{kind:?}");
         }
+    }
+
+    /// A script's keys are all in one slot, and the marker of a Cluster is not.
+    #[test]
+    fn the_marker_is_a_key_only_outside_a_cluster() {
+        let spot = |in_cluster| Spot {
+            node: Node { host: "h".to_owned(), port: 1 },
+            marker: "the-marker".to_owned(),
+            channel: "the-channel".to_owned(),
+            in_cluster,
+        };
+        let words = |kind, in_cluster| {
+            let call = Call::new(kind, vec!["k".to_owned()], vec!["a".to_owned()]);
+            let packed = call.by_hash(&spot(in_cluster)).get_packed_command();
+            let text = String::from_utf8(packed).unwrap();
+            let words = text.split("\r\n").skip(6).step_by(2).map(str::to_owned);
+            words.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(words(Kind::Acquire, false), "2 k the-marker a");
+        assert_eq!(words(Kind::Acquire, true), "1 k a the-marker");
+        assert_eq!(words(Kind::Release, false), "1 k a the-channel PUBLISH");
+        assert_eq!(words(Kind::Release, true), "1 k a the-channel SPUBLISH");
+        assert_eq!(words(Kind::Renew, true), "1 k a");
+        assert_eq!(words(Kind::Hello, true), "2 k the-marker a");
     }
 }

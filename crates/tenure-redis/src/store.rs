@@ -9,12 +9,13 @@ use tenure_core::{
     BoxFuture, Channels, Error, ErrorKind, Expiry, Hints, Ledger, Name, Op, Reply, Store, StoreInfo,
 };
 
-use crate::config::RedisConfig;
+use crate::config::{FailClosed, RedisConfig};
 use crate::error;
 use crate::hints::Hub;
 use crate::keys::Keys;
 use crate::lease;
 use crate::link::Link;
+use crate::place::Place;
 use crate::script::Call;
 
 /// How many ops one pipeline carries.
@@ -23,7 +24,7 @@ const BATCH_LIMIT: usize = 1_000;
 /// A call is given at least this long, however short the ttl.
 const CALL_MIN: Duration = Duration::from_millis(250);
 
-/// Leases in one Redis server, for all processes that can reach it.
+/// Leases in Redis (one server, a set under Sentinel, a Cluster), for all who can reach it.
 ///
 /// A clone is another handle onto the same connections.
 ///
@@ -57,9 +58,12 @@ struct Shared {
 impl RedisStore {
     pub(crate) fn open_with(config: RedisConfig) -> Result<RedisStore, Error> {
         let config = Arc::new(config);
-        let keys = Keys::new(&config.prefix);
-        let link = Arc::new(Link::new(config.clone()).map_err(|error| error.during("open"))?);
-        let hub = Arc::new(Hub::new(link.clone(), &keys, config.connect_timeout));
+        let keys = match config.place {
+            Place::Cluster { .. } => Keys::in_cluster(&config.prefix)?,
+            _ => Keys::new(&config.prefix),
+        };
+        let link = Arc::new(Link::new(config.clone(), &keys));
+        let hub = Arc::new(Hub::new(link.clone(), config.connect_timeout));
         Ok(RedisStore(Arc::new(Shared { config, keys, link, hub })))
     }
 
@@ -77,7 +81,7 @@ impl RedisStore {
     /// - `Unavailable`: nobody answers, or the server takes no writes now.
     /// - `Denied`: a wrong password, or a missing privilege.
     /// - `Config`: what listens there is not a Redis server.
-    /// - `Unsupported`: a Cluster, or a server without scripts.
+    /// - `Unsupported`: a Cluster that was given as a single server, or a server without scripts.
     pub async fn check(&self) -> Result<(), Error> {
         let within = self.0.config.call_timeout.max(self.0.config.connect_timeout);
         self.0.link.check(within).await.map_err(|error| error.during("check"))
@@ -93,18 +97,22 @@ impl RedisStore {
     /// Whatever kept the server from answering.
     pub async fn elections(&self) -> Result<Vec<Name>, Error> {
         let Shared { config, keys, link, .. } = &*self.0;
+        let listed = |error: Error| error.during("list");
         // A key that moves in the server's table may be told twice.
         let mut names = BTreeSet::new();
-        let mut cursor = "0".to_owned();
-        loop {
-            let part = link.scan(&cursor, keys.companions(), config.call_timeout).await;
-            let (next, found) = part.map_err(|error| error.during("list"))?;
-            names.extend(found.iter().filter_map(|key| keys.election_of(key)));
-            if next == "0" {
-                return Ok(names.into_iter().collect());
+        for spot in link.spots(config.call_timeout).await.map_err(listed)? {
+            let mut cursor = "0".to_owned();
+            loop {
+                let part = link.scan(&spot, &cursor, keys.companions(), config.call_timeout).await;
+                let (next, found) = part.map_err(listed)?;
+                names.extend(found.iter().filter_map(|key| keys.election_of(key)));
+                if next == "0" {
+                    break;
+                }
+                cursor = next;
             }
-            cursor = next;
         }
+        Ok(names.into_iter().collect())
     }
 
     /// How long a batch may take: the driver gives up on a renewal after a sixth of the ttl, and
@@ -115,6 +123,25 @@ impl RedisStore {
         ttl.map_or(longest, |ttl| (ttl / 6).max(CALL_MIN).min(longest))
     }
 
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.0.keys
+    }
+
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.0.link
+    }
+
+    /// How long to wait for a connection.
+    pub(crate) fn patience(&self) -> Duration {
+        self.0.config.connect_timeout
+    }
+
+    /// Makes one call that is not about a lease.
+    pub(crate) async fn call_one(&self, call: &Call) -> Result<redis::Value, Error> {
+        let mut answers = self.0.link.call(&[call], self.within(&[])).await;
+        answers.pop().unwrap_or_else(|| Err(error::odd_answer()))
+    }
+
     async fn answer(&self, ops: &[Op]) -> Vec<Reply> {
         let Shared { config, keys, link, .. } = &*self.0;
         let unknown =
@@ -122,19 +149,11 @@ impl RedisStore {
         let calls: Vec<Result<Call, Error>> =
             ops.iter().map(|op| lease::call(op, keys, config.settle)).collect();
         let sound: Vec<&Call> = calls.iter().filter_map(|call| call.as_ref().ok()).collect();
-        let answers = if sound.is_empty() {
-            Ok(Vec::new())
-        } else {
-            link.call(&sound, self.within(ops)).await
-        };
-        let mut answers = match answers {
-            Ok(answers) => answers.into_iter(),
-            Err(error) => return ops.iter().map(|op| unknown(op, error.clone())).collect(),
-        };
+        let mut answers = link.call(&sound, self.within(ops)).await.into_iter();
         let each = ops.iter().zip(&calls).map(|(op, call)| {
             let answer = match call {
                 Err(error) => Err(error.clone()),
-                Ok(_) => answers.next().ok_or_else(error::odd_answer),
+                Ok(_) => answers.next().unwrap_or_else(|| Err(error::odd_answer())),
             };
             let reply = answer.and_then(|answer| lease::reply(&answer, link.address()));
             reply.unwrap_or_else(|error| unknown(op, error))
@@ -172,25 +191,28 @@ impl Store for RedisStore {
         info.survives_restart = false;
         info.sees_death = false;
         info.hints = true;
+        info.ledger = true;
         info.batch_limit = BATCH_LIMIT;
         info.min_ttl = Duration::from_millis(100);
         info.fencing =
             Some("a script that checks the term and runs your write: tenure_redis::fence");
+        info.fail_closed = self.0.config.fail_closed == FailClosed::FirstFailure;
+        info.channels = true;
         info.residual = RESIDUAL.to_vec();
         info
     }
 
     fn channels(&self) -> Option<&dyn Channels> {
-        None
+        Some(self)
     }
 
     fn ledger(&self) -> Option<&dyn Ledger> {
-        None
+        Some(self)
     }
 }
 
 /// What is not promised.
-const RESIDUAL: [&str; 7] = [
+const RESIDUAL: [&str; 9] = [
     "leases run out by the server's wall clock: if it is set forward by more than the margin, a \
      second leader may be elected while the first still trusts itself; a fence stops it",
     "terms stay above those that the server forgot as long as its clock is not set back behind \
@@ -201,7 +223,11 @@ const RESIDUAL: [&str; 7] = [
     "a failover loses the writes that the replica did not have yet, releases and fenced writes \
      among them; WAIT makes that rarer and is no consensus",
     "two primaries at once (a split brain) elect a leader each",
+    "a Cluster slot that is given to another primary without its data is not noticed, and leases \
+     in it are forgotten without settling",
     "a server with an eviction policy other than noeviction may evict a lease",
+    "posted messages are only as safe as the server's memory: none is lost only with AOF and \
+     without a failover",
     "clients that use plain SET, PEXPIRE and DEL have no term, give no hints and keep their own \
      faults",
 ];

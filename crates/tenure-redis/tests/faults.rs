@@ -4,16 +4,14 @@
 mod common;
 
 use std::future::poll_fn;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::TcpListener;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tenure_core::{ErrorKind, Hint, Name, Op, Reply, Store, StoreExt};
 use tenure_redis::{RedisConfig, Settle};
 
+use common::proxy::Proxy;
 use common::{Server, granted, ms, now, player, refused, unknown, wait};
 
 /// A call on a ttl of 3 s takes at most 500 ms to connect and 500 ms to be answered.
@@ -89,43 +87,14 @@ async fn needs_redis_a_black_hole_is_given_up_in_time() {
 #[ignore = "needs redis-server"]
 async fn needs_redis_a_connection_that_hangs_is_replaced() {
     let server = Server::start();
-    let (port, swallow) = proxy(server.port);
-    let url = format!("redis://127.0.0.1:{port}/0?settle=off");
+    let proxy = Proxy::start(server.port);
+    let url = format!("redis://127.0.0.1:{}/0?settle=off", proxy.port);
     let store = RedisConfig::from_url(&url).unwrap().open().unwrap();
     let a = player("jobs", "a", TTL);
     let term = a.takes(&store, 1).await.term;
-    swallow.store(true, Ordering::SeqCst);
+    proxy.swallow_open_ones();
     unknown(a.renew(&store, term).await);
     granted(a.renew(&store, term).await);
-}
-
-/// Forwards connections to a port. Those that are open when the switch is thrown are swallowed.
-fn proxy(to: u16) -> (u16, Arc<AtomicBool>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let swallow = Arc::new(AtomicBool::new(false));
-    let switch = swallow.clone();
-    std::thread::spawn(move || {
-        for (number, client) in listener.incoming().enumerate() {
-            let client = client.unwrap();
-            let server = TcpStream::connect(("127.0.0.1", to)).unwrap();
-            let ways =
-                [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)];
-            for (mut from, mut to) in ways {
-                let switch = switch.clone();
-                std::thread::spawn(move || {
-                    let mut bytes = [0; 4096];
-                    while let Ok(read @ 1..) = from.read(&mut bytes) {
-                        let swallowed = number == 0 && switch.load(Ordering::SeqCst);
-                        if !swallowed && to.write_all(&bytes[..read]).is_err() {
-                            break;
-                        }
-                    }
-                });
-            }
-        }
-    });
-    (port, swallow)
 }
 
 #[tokio::test]

@@ -93,3 +93,26 @@ async fn needs_redis_any_command_can_be_fenced_and_its_answer_is_passed_on() {
     };
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }
+
+/// What people paste from the guide is what we test.
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_the_documented_snippet_fences_from_any_language() {
+    let guide = include_str!("../../../docs/moving-from-redis-lease.md");
+    let (_, snippet) = guide.split_once("```lua\n").unwrap();
+    let (snippet, _) = snippet.split_once("```").unwrap();
+    assert_eq!(snippet, tenure_redis::fence::FENCE_LUA);
+    let server = Server::start();
+    let (store, a) = (server.settled(), player("leader:cron", "a", ms(3_000)));
+    let term = a.takes(&store, 1).await.term.get();
+    let keys = ["3", "leader:cron", "{leader:cron}:tenure", "invoices"];
+    let write = |term: u64| {
+        let term = term.to_string();
+        let words = [&["EVAL", snippet][..], &keys, &[&term, "RPUSH", "invoices", "4711"]];
+        server.run(&words.concat())
+    };
+    assert_eq!(write(term), ":1");
+    let stale = write(term - 1);
+    assert!(stale.contains(&format!("TENURESTALE {term}")), "{stale}");
+    assert_eq!(server.run(&["LLEN", "invoices"]), ":1");
+}

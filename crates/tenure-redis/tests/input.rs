@@ -11,10 +11,8 @@ use tenure_core::{Error, ErrorKind};
 use tenure_redis::{RedisConfig, RedisStore, Settle};
 use tracing_subscriber::fmt::MakeWriter;
 
+use common::fleet::{PASSWORD as SECRET, documented_acl};
 use common::{Server, granted, ms, player, unknown};
-
-/// A password that must not appear anywhere.
-const SECRET: &str = "geheim-4711";
 
 fn store(url: &str) -> RedisStore {
     RedisConfig::from_url(url).unwrap().with_settle(Settle::Off).open().unwrap()
@@ -80,13 +78,7 @@ async fn needs_redis_a_missing_privilege_is_named() {
 #[ignore = "needs redis-server"]
 async fn needs_redis_the_documented_privileges_are_enough() {
     let server = Server::start();
-    let readme = include_str!("../README.md");
-    let (_, command) = readme.split_once("```text\nACL").unwrap();
-    let (command, _) = command.split_once("```").unwrap();
-    let words: Vec<String> = std::iter::once("ACL")
-        .chain(command.split_whitespace())
-        .map(|word| word.replace("PASSWORD", SECRET))
-        .collect();
+    let words = documented_acl("app:");
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     assert_eq!(server.run(&words), "+OK");
     for (info, options) in [("+info", "settle=1ms"), ("-info", "settle=off")] {
@@ -143,6 +135,9 @@ async fn needs_redis_a_read_only_replica_is_told() {
     let replica = Server::start_with(&["--replicaof", "127.0.0.1", &port]);
     let error = unknown(player("jobs", "a", ms(3_000)).acquire(&replica.settled(), 1).await);
     says(&error, ErrorKind::Unavailable, "replica");
+    // Also where nothing is to be written yet.
+    let error = replica.settled().check().await.unwrap_err();
+    says(&error, ErrorKind::Unavailable, "connect to the primary");
 }
 
 #[tokio::test]
@@ -211,4 +206,29 @@ async fn needs_redis_a_server_that_may_evict_a_lease_is_warned_about() {
         let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
         assert_eq!(text.contains("may evict a lease"), warns, "{policy}: {text}");
     }
+}
+
+/// Without pub/sub everything works, slower; and both halves are said once.
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_an_acl_without_pub_sub_is_told_and_works() {
+    let server = Server::start();
+    let password = format!(">{SECRET}");
+    let words = ["ACL", "SETUSER", "mute", "on", &password, "~*", "resetchannels", "+@all"];
+    assert_eq!(server.run(&words), "+OK");
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let url = format!("redis://mute:{SECRET}@127.0.0.1:{}/0", server.port);
+    let (store, a) = (store(&url), player("jobs", "a", ms(3_000)));
+    let term = granted(a.acquire(&store, 1).await).term;
+    let mut hints = tenure_core::Store::hints(&store);
+    let hint = tokio::time::timeout(ms(300), std::future::poll_fn(|cx| hints.poll_next(cx)));
+    assert!(hint.await.is_err(), "it may not subscribe");
+    granted(a.release(&store, Some(term), 1).await);
+    granted(a.acquire(&store, 2).await);
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(text.matches("no hints for now").count(), 1, "{text}");
+    assert!(text.contains("+subscribe") && text.contains("grant +publish"), "{text}");
+    assert!(!text.contains(SECRET), "{text}");
 }

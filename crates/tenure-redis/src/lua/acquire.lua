@@ -1,5 +1,6 @@
 -- KEYS: lease, companion, the release of this candidate, marker.
--- ARGV: candidate, seq, above or '', floor or '', ttl in ms, metadata or '', settle in ms or 'off'.
+-- ARGV: candidate, seq, above or '', floor or '', ttl in ms, metadata or '', settle in ms or 'off',
+-- and in a Cluster the marker, which is in another slot of this server.
 local candidate, seq, ttl, metadata = ARGV[1], ARGV[2], ARGV[5], ARGV[6]
 local above, floor = tonumber(ARGV[3]) or 0, tonumber(ARGV[4]) or 0
 
@@ -11,7 +12,7 @@ end
 
 -- Not even the own term is granted again before the server has settled: what it remembers may be
 -- older than a reign that it forgot.
-local left, run = settling(KEYS[4], ARGV[7], true)
+local left, run = settling(KEYS[4] or ARGV[8], ARGV[7], true)
 if type(left) == 'table' then
   return left
 end

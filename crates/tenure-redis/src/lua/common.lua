@@ -70,8 +70,12 @@ local function sight(kind, seen, left)
 end
 
 -- Tells others to look again. Whoever may not publish has made the change all the same.
-local function hint(channel, election)
-  local told = redis.pcall('PUBLISH', channel, election)
+local function hint(publish, channel, election)
+  local told = redis.pcall(publish, channel, election)
+  if type(told) ~= 'number' and publish == 'SPUBLISH' then
+    -- Before 7.0 there are no sharded channels.
+    told = redis.pcall('PUBLISH', channel, election)
+  end
   return type(told) == 'number'
 end
 

@@ -17,6 +17,7 @@ local server = part('server', 'run_id', 'redis_mode')
 if server.err and ARGV[1] ~= 'off' then
   return server
 end
+local role = part('replication', 'role')
 local memory = part('memory', 'maxmemory', 'maxmemory_policy')
 local run = server[1] or ''
 if ARGV[1] ~= 'off' and redis.call('HGET', KEYS[1], 'run') ~= run then
@@ -24,4 +25,4 @@ if ARGV[1] ~= 'off' and redis.call('HGET', KEYS[1], 'run') ~= run then
   local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
   redis.call('HSET', KEYS[1], 'run', run, 'from', string.format('%.0f', now))
 end
-return {server[2] or '', memory[1] or '', memory[2] or ''}
+return {server[2] or '', memory[1] or '', memory[2] or '', role[1] or ''}

@@ -1,5 +1,6 @@
--- KEYS: lease, companion, marker. ARGV: settle in ms or 'off'. Changes nothing.
-local left = settling(KEYS[3], ARGV[1], false)
+-- KEYS: lease, companion, marker. ARGV: settle in ms or 'off', and in a Cluster the marker.
+-- Changes nothing.
+local left = settling(KEYS[3] or ARGV[2], ARGV[1], false)
 if type(left) == 'table' then
   return left
 end

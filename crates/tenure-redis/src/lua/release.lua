@@ -1,5 +1,5 @@
 -- KEYS: lease, companion, the release of this candidate.
--- ARGV: candidate, term or '', seq, memory in ms, channel of hints, election.
+-- ARGV: candidate, term or '', seq, memory in ms, election, channel of hints, how to publish.
 local seen = look()
 local named = ARGV[2] ~= ''
 local held = seen.ours and seen.holder == ARGV[1]
@@ -21,5 +21,5 @@ if not vacates then
   return sight('refused', seen)
 end
 local answer = granted(seen.term)
-answer[7] = hint(ARGV[5], ARGV[6]) and '1' or '0'
+answer[7] = hint(ARGV[7], ARGV[6], ARGV[5]) and '1' or '0'
 return answer

@@ -1,6 +1,10 @@
 //! Private Redis servers, and what most tests do with them.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part of it")]
 
+pub(crate) mod certificates;
+pub(crate) mod fleet;
+pub(crate) mod proxy;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -23,6 +27,13 @@ pub(crate) struct Server {
     pub(crate) port: u16,
     directory: tempfile::TempDir,
     extra: Vec<String>,
+    /// Whether it watches servers instead of being one.
+    is_sentinel: bool,
+}
+
+/// A port that nobody uses at this instant.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Server {
@@ -35,10 +46,10 @@ impl Server {
     pub(crate) fn start_with(extra: &[&str]) -> Server {
         for _ in 0..5 {
             // Somebody else may take the port in between: then the server ends at once.
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let directory = tempfile::tempdir().unwrap();
             let extra = extra.iter().map(|word| (*word).to_owned()).collect();
-            let mut server = Server { child: None, port, directory, extra };
+            let mut server =
+                Server { child: None, port: free_port(), directory, extra, is_sentinel: false };
             if server.launch() {
                 return server;
             }
@@ -46,12 +57,34 @@ impl Server {
         panic!("{} did not start; install Debian's package redis-server", program().display());
     }
 
+    /// A sentinel with these lines in its configuration.
+    pub(crate) fn start_sentinel(lines: &str) -> Server {
+        for _ in 0..5 {
+            let (port, directory) = (free_port(), tempfile::tempdir().unwrap());
+            let path = directory.path().join("sentinel.conf");
+            let settings = format!(
+                "port {port}\nbind 127.0.0.1\ndir {}\n{lines}\n",
+                directory.path().display()
+            );
+            std::fs::write(&path, settings).unwrap();
+            let extra = vec![path.display().to_string(), "--sentinel".to_owned()];
+            let mut server = Server { child: None, port, directory, extra, is_sentinel: true };
+            if server.launch() {
+                return server;
+            }
+        }
+        panic!("{} did not start as a sentinel", program().display());
+    }
+
     /// Starts the process. Whether it answers.
     fn launch(&mut self) -> bool {
         let port = self.port.to_string();
         let mut command = Command::new(program());
-        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"]);
-        command.args(["--appendonly", "no", "--dir"]).arg(self.directory.path());
+        if !self.is_sentinel {
+            command.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
+            command.args(["--daemonize", "no", "--appendonly", "no", "--dir"]);
+            command.arg(self.directory.path());
+        }
         command.args(&self.extra).stdin(Stdio::null()).stdout(Stdio::null());
         self.child = Some(command.spawn().unwrap());
         for _ in 0..500 {
@@ -117,24 +150,41 @@ impl Server {
     }
 
     fn try_run(&self, words: &[&str]) -> Option<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-        let mut request = format!("*{}\r\n", words.len());
-        for word in words {
-            request += &format!("${}\r\n{word}\r\n", word.len());
-        }
-        stream.write_all(request.as_bytes()).ok()?;
-        let mut reader = BufReader::new(stream);
-        let mut line = String::new();
-        reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
-        match line.trim_end().strip_prefix('$').map(|length| length.parse::<usize>()) {
-            Some(Ok(length)) => {
-                let mut text = vec![0; length];
-                reader.read_exact(&mut text).ok()?;
-                String::from_utf8(text).ok()
+        command(self.port, words)
+    }
+
+    /// Waits until the answer to a command has these words in it.
+    pub(crate) fn until(&self, words: &[&str], holds: &str) {
+        for _ in 0..2_000 {
+            if self.try_run(words).is_some_and(|answer| answer.contains(holds)) {
+                return;
             }
-            _ => Some(line.trim_end().to_owned()),
+            // tidy: sleep because other processes have to find each other
+            std::thread::sleep(Duration::from_millis(10));
         }
+        panic!("{words:?} never answered {holds:?}: {:?}", self.try_run(words));
+    }
+}
+
+/// One command to whoever listens on a port.
+pub(crate) fn command(port: u16, words: &[&str]) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    let mut request = format!("*{}\r\n", words.len());
+    for word in words {
+        request += &format!("${}\r\n{word}\r\n", word.len());
+    }
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+    match line.trim_end().strip_prefix('$').map(|length| length.parse::<usize>()) {
+        Some(Ok(length)) => {
+            let mut text = vec![0; length];
+            reader.read_exact(&mut text).ok()?;
+            String::from_utf8(text).ok()
+        }
+        _ => Some(line.trim_end().to_owned()),
     }
 }
 

@@ -1,0 +1,176 @@
+//! Opens one connection to one server, and tells in words why it could not.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, PushInfo, RedisConnectionInfo};
+use tenure_core::{Error, ErrorKind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::AbortHandle;
+
+use crate::config::RedisConfig;
+use crate::error;
+use crate::link::pause;
+use crate::place::Node;
+use crate::tls::{self, Tls};
+
+/// After so long a handshake is suspected to be none.
+const SLOW_HANDSHAKE: Duration = Duration::from_millis(150);
+
+/// How connections are opened.
+#[derive(Clone)]
+pub(crate) struct Dial {
+    tls: Option<Tls>,
+    theirs: Option<ConnectionInfo>,
+}
+
+/// An open connection. When the last clone is dropped it is closed, whatever it waits for.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    pub(crate) connection: MultiplexedConnection,
+    _task: Option<Arc<Task>>,
+}
+
+/// What carries a connection.
+struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What a server pushes, and which one.
+pub(crate) type Pushes = UnboundedSender<(Node, PushInfo)>;
+
+impl Dial {
+    pub(crate) fn new(config: &RedisConfig) -> Dial {
+        Dial { tls: config.tls.clone(), theirs: config.theirs.clone() }
+    }
+
+    /// Connects and logs in. `address` is for messages. What the server pushes goes to `pushes`.
+    ///
+    /// # Errors
+    /// Why it can't be done.
+    pub(crate) async fn open(
+        &self,
+        node: &Node,
+        address: &str,
+        login: &RedisConnectionInfo,
+        pushes: Option<Pushes>,
+    ) -> Result<Wire, Error> {
+        // Deadlines are ours: the driver's own would leave the connection in use.
+        let mut config =
+            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        if let Some(pushes) = pushes {
+            let from = node.clone();
+            config = config.set_push_sender(move |push| pushes.send((from.clone(), push)));
+        }
+        if let Some(theirs) = &self.theirs {
+            let opened = async {
+                let client = Client::open(theirs.clone().set_redis_settings(login.clone()))?;
+                client.get_multiplexed_async_connection_with_config(&config).await
+            };
+            let connection = opened.await.map_err(|error| error::from_driver(address, error))?;
+            return Ok(Wire { connection, _task: None });
+        }
+        let stream = tcp(node).await.map_err(|error| error::from_io(address, &error))?;
+        let Some(tls) = &self.tls else {
+            return match set_up(login, stream, config).await {
+                Ok(wire) => Ok(wire),
+                Err(error) => Err(self.explained(node, address, error).await),
+            };
+        };
+        let refused = |error: &io::Error| match tls::advice(error) {
+            Some(advice) => error::new(ErrorKind::Config, format!("{address} {advice}")),
+            None => error::from_io(address, error),
+        };
+        let stream = tokio::select! {
+            stream = tls.wrap(&node.host, stream) => stream.map_err(|error| refused(&error))?,
+            () = answers_plainly(node) => return Err(error::without_tls(address)),
+        };
+        // A server that does not like our certificate says so after the handshake.
+        set_up(login, stream, config).await.map_err(|error| match alert(&error) {
+            Some(alert) if alert == "CertificateRequired" => error::wants_certificate(address),
+            Some(alert) => error::refuses_certificate(address, &alert),
+            None => error::from_driver(address, error),
+        })
+    }
+
+    /// A server that hangs up on plain words may be one that wants TLS.
+    async fn explained(&self, node: &Node, address: &str, error: redis::RedisError) -> Error {
+        let hung_up = error.is_io_error() || error.is_connection_dropped();
+        let unreadable = error.kind() == redis::ErrorKind::Parse;
+        if (hung_up || unreadable)
+            && let Ok(stream) = tcp(node).await
+            && tls::is_spoken(&node.host, stream).await
+        {
+            return error::new(
+                ErrorKind::Config,
+                format!("{address} speaks TLS; write rediss:// instead of redis://"),
+            )
+            .caused_by(error);
+        }
+        error::from_driver(address, error)
+    }
+}
+
+/// What a TLS server said when it hung up. The driver passes on the words only.
+fn alert(error: &redis::RedisError) -> Option<String> {
+    let text = error.to_string();
+    let (_, alert) = text.split_once("received fatal alert: ")?;
+    alert.split(|letter: char| !letter.is_alphanumeric()).next().map(str::to_owned)
+}
+
+/// Ends if a server that does not get on with a handshake answers to plain words. Redis waits for
+/// the end of what it takes for a command, and would say nothing.
+async fn answers_plainly(node: &Node) {
+    pause(SLOW_HANDSHAKE).await;
+    let answer = async {
+        let mut stream = tcp(node).await?;
+        stream.write_all(b"PING\r\n").await?;
+        stream.read_u8().await
+    };
+    match answer.await {
+        Ok(b'+' | b'-') => {}
+        _ => std::future::pending().await,
+    }
+}
+
+async fn tcp(node: &Node) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((node.host.as_str(), node.port)).await?;
+    // A renewal is small, and must not wait for more to be sent with it.
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+async fn set_up<S>(
+    login: &RedisConnectionInfo,
+    stream: S,
+    config: AsyncConnectionConfig,
+) -> redis::RedisResult<Wire>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let (connection, carry) = MultiplexedConnection::new_with_config(login, stream, config).await?;
+    let task = Handle::current().spawn(carry).abort_handle();
+    Ok(Wire { connection, _task: Some(Arc::new(Task(task))) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_connection_sends_at_once() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stream = tcp(&Node { host: "127.0.0.1".to_owned(), port }).await.unwrap();
+        assert!(stream.nodelay().unwrap());
+    }
+}
