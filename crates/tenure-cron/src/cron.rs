@@ -1,0 +1,259 @@
+//! The handle to the jobs of one election, and how it is set up.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::{BootClock, Clock, Election, Error, ErrorKind, Store};
+use tenure_core::{Ledger, Tick, TickRecord, Transactions, check_job_name};
+use tokio::sync::watch;
+
+use crate::reign::Reign;
+use crate::{CronEvent, Delivery, Job, SystemWall, WallClock};
+
+/// All jobs, by name.
+pub(crate) type Jobs = BTreeMap<String, Arc<Job>>;
+
+/// Jobs that fire on the leader of an election, each tick once. Cloning is cheap.
+///
+/// # Guarantees
+/// A tick is claimed in the store's ledger, unique on job and scheduled instant, under a term that
+/// holds at that instant, before its work begins (K1). So it begins at most once, cluster-wide,
+/// across failover and pauses, unless the job's [`Delivery`] asks for more.
+///
+/// # Non-guarantees
+/// Between the last check and the work's own effect the process may be paused for long. Only a
+/// fence stops what it does then: see [`Run::term`](crate::Run::term).
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use tenure::{Election, MemoryStore};
+/// use tenure_cron::{Cron, Job, Run, Schedule};
+///
+/// # #[tokio::main] async fn main() -> Result<(), tenure::Error> {
+/// let store = Arc::new(MemoryStore::new());
+/// let election = Election::builder("nightly", store.clone()).build()?;
+/// let report = Job::new("report", Schedule::new("0 4 * * *", "UTC")?, |run: Run| async move {
+///     println!("the report of {}, as term {}", run.scheduled_at(), run.term());
+/// });
+/// let cron = Cron::builder(&election, store).job(report).build()?;
+/// # let stopper = election.clone();
+/// # let stop = async { election.start().await?; stopper.stop().await };
+/// # let (ran, _) = tokio::join!(cron.run(), stop);
+/// # ran?;
+/// // cron.run().await?; // until the election is stopped
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Cron {
+    core: Arc<Core>,
+}
+
+pub(crate) struct Core {
+    pub(crate) election: Election,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) wall: Arc<dyn WallClock>,
+    pub(crate) jobs: watch::Sender<Arc<Jobs>>,
+    tell: Option<Tell>,
+}
+
+type Tell = Arc<dyn Fn(&CronEvent) + Send + Sync>;
+
+impl Core {
+    /// The ledger; there is one, it was checked.
+    pub(crate) fn ledger(&self) -> Result<&dyn Ledger, Error> {
+        self.store.ledger().ok_or_else(|| no_ledger(&*self.store))
+    }
+
+    pub(crate) fn tell(&self, event: CronEvent) {
+        tracing::debug!(election = %self.election.name(), ?event, "cron");
+        if let Some(tell) = &self.tell {
+            tell(&event);
+        }
+    }
+
+    pub(crate) fn grace_ms(&self, job: &Job) -> i64 {
+        let grace = job.grace.unwrap_or(self.election.timing().ttl * 2);
+        i64::try_from(grace.as_millis()).unwrap_or(i64::MAX)
+    }
+}
+
+impl Cron {
+    /// Sets up jobs for an election, which this starts where it was not. The store is the one
+    /// that the election is on.
+    pub fn builder(election: &Election, store: Arc<dyn Store>) -> CronBuilder {
+        CronBuilder {
+            election: election.clone(),
+            store,
+            jobs: Vec::new(),
+            clock: Arc::new(BootClock),
+            wall: Arc::new(SystemWall),
+            tell: None,
+        }
+    }
+
+    /// Takes part in the election, and fires the jobs each time this instance leads, until the
+    /// election is stopped. Jobs run on the tokio runtime that this is polled on.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future drops the work that runs and resigns. The ledger keeps
+    /// what was claimed, for the next leader to decide about.
+    ///
+    /// # Errors
+    /// What makes the ledger useless for good: missing tables, a missing privilege.
+    pub async fn run(&self) -> Result<(), Error> {
+        let core = &self.core;
+        let ended = core.election.lead(|tenure| Reign::run(core.clone(), tenure)).await?;
+        ended.unwrap_or(Ok(()))
+    }
+
+    /// Asks the leader, whichever instance that is, to run a job now.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: if the future is dropped it may be asked for or not.
+    ///
+    /// # Errors
+    /// Whatever kept the store from noting it.
+    pub async fn trigger(&self, job: &str) -> Result<Tick, Error> {
+        self.core.ledger()?.request(self.core.election.name(), job).await
+    }
+
+    /// What happened to the ticks of a job, or of all, the latest scheduled first.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is changed.
+    ///
+    /// # Errors
+    /// Whatever kept the store from answering.
+    pub async fn history(&self, job: Option<&str>, limit: usize) -> Result<Vec<TickRecord>, Error> {
+        self.core.ledger()?.history(self.core.election.name(), job, limit).await
+    }
+
+    /// Has other jobs from now on. What runs goes on; a job of the same name keeps what it has
+    /// done, and is due by its new schedule from now on.
+    ///
+    /// # Errors
+    /// As for [`CronBuilder::build`]; the jobs stay as they were then.
+    pub fn replace(&self, jobs: Vec<Job>) -> Result<(), Error> {
+        let jobs = checked(jobs, &*self.core.store)?;
+        self.core.jobs.send_replace(Arc::new(jobs));
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Cron {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cron")
+            .field("election", self.core.election.name())
+            .field("jobs", &self.core.jobs.borrow().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Sets up a [`Cron`].
+#[must_use = "a builder does nothing until build()"]
+pub struct CronBuilder {
+    election: Election,
+    store: Arc<dyn Store>,
+    jobs: Vec<Job>,
+    clock: Arc<dyn Clock>,
+    wall: Arc<dyn WallClock>,
+    tell: Option<Tell>,
+}
+
+impl CronBuilder {
+    /// Adds a job.
+    pub fn job(mut self, job: Job) -> CronBuilder {
+        self.jobs.push(job);
+        self
+    }
+
+    /// Adds jobs.
+    pub fn jobs(mut self, jobs: impl IntoIterator<Item = Job>) -> CronBuilder {
+        self.jobs.extend(jobs);
+        self
+    }
+
+    /// Called for each thing that happens to a tick here. It must not block.
+    pub fn on_event(mut self, tell: impl Fn(&CronEvent) + Send + Sync + 'static) -> CronBuilder {
+        self.tell = Some(Arc::new(tell));
+        self
+    }
+
+    /// Another clock to wait by than the real one, for tests: the one of the candidate.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> CronBuilder {
+        self.clock = clock;
+        self
+    }
+
+    /// Another time of day than the machine's, for tests.
+    pub fn wall(mut self, wall: Arc<dyn WallClock>) -> CronBuilder {
+        self.wall = wall;
+        self
+    }
+
+    /// Checks everything.
+    ///
+    /// # Errors
+    /// `Config` for a name that is not one or comes twice, and for a delivery that the store
+    /// can't keep; `Unsupported` for a store without a ledger.
+    pub fn build(self) -> Result<Cron, Error> {
+        if self.store.ledger().is_none() {
+            return Err(no_ledger(&*self.store));
+        }
+        let jobs = checked(self.jobs, &*self.store)?;
+        let core = Core {
+            election: self.election,
+            store: self.store,
+            clock: self.clock,
+            wall: self.wall,
+            jobs: watch::Sender::new(Arc::new(jobs)),
+            tell: self.tell,
+        };
+        Ok(Cron { core: Arc::new(core) })
+    }
+}
+
+impl fmt::Debug for CronBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CronBuilder").field("jobs", &self.jobs).finish_non_exhaustive()
+    }
+}
+
+/// The jobs by name, all of them sound.
+fn checked(jobs: Vec<Job>, store: &dyn Store) -> Result<Jobs, Error> {
+    let transactions = store.ledger().map_or(Transactions::None, Ledger::transactions);
+    let mut all = Jobs::new();
+    for job in jobs {
+        check_job_name(&job.name)?;
+        if job.delivery == Delivery::Transactional && transactions == Transactions::None {
+            return Err(Error::config(format!(
+                "the job {:?} is to be transactional, and the {} store has no transactions for \
+                 that; use PostgreSQL or SQLite, or at-least-once",
+                job.name,
+                store.info().kind
+            )));
+        }
+        if job.timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
+            let name = &job.name;
+            return Err(Error::config(format!("the timeout of the job {name:?} is zero")));
+        }
+        let name = job.name.clone();
+        if all.insert(name.clone(), Arc::new(job)).is_some() {
+            return Err(Error::config(format!(
+                "there are two jobs of the name {name:?}; give one of them another"
+            )));
+        }
+    }
+    Ok(all)
+}
+
+fn no_ledger(store: &dyn Store) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("the {} store keeps no ledger, which cron needs; use another", store.info().kind),
+    )
+}

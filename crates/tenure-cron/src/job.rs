@@ -1,0 +1,284 @@
+//! A job: what to do, when, and what to promise about it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::{BoxFuture, Error};
+
+use crate::{Outcome, Run, Schedule};
+
+/// How many ticks of a job the ledger keeps, unless told otherwise.
+const KEEP: u32 = 1_000;
+
+/// How many missed ticks `run-all` catches up with, unless told otherwise.
+const RUN_ALL_MOST: u32 = 100;
+
+/// What is promised about a tick whose leader dies (K2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Delivery {
+    /// A tick is claimed once. If its leader dies it is abandoned, and nobody runs it again.
+    #[default]
+    AtMostOnce,
+    /// A tick that its leader did not finish is run again by the next one, as another attempt.
+    AtLeastOnce,
+    /// As at least once, and the job ends its tick in the same transaction as its effect, so that
+    /// the effect is there exactly once. On stores that can: PostgreSQL and SQLite.
+    Transactional,
+}
+
+/// What to do about ticks that came due while nobody led.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Missed {
+    /// Nothing; but the latest still runs if it is no later than the job's grace.
+    #[default]
+    Skip,
+    /// Run once, for the latest of them.
+    RunOnce,
+    /// Run each of them, in order; of more than `most`, the latest.
+    RunAll {
+        /// How many at most.
+        most: u32,
+    },
+}
+
+/// What to do when a tick comes due while the one before it still runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Overlap {
+    /// Leave it out.
+    #[default]
+    Skip,
+    /// Run it afterwards.
+    Queue,
+    /// Run both.
+    Allow,
+}
+
+impl FromStr for Delivery {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Delivery, Error> {
+        match text {
+            "at-most-once" => Ok(Delivery::AtMostOnce),
+            "at-least-once" => Ok(Delivery::AtLeastOnce),
+            "transactional" => Ok(Delivery::Transactional),
+            _ => Err(choose("delivery", text, "at-most-once, at-least-once, transactional")),
+        }
+    }
+}
+
+impl FromStr for Missed {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Missed, Error> {
+        let most = text.strip_prefix("run-all(").and_then(|text| text.strip_suffix(')'));
+        match (text, most.map(str::parse)) {
+            ("skip", _) => Ok(Missed::Skip),
+            ("run-once", _) => Ok(Missed::RunOnce),
+            ("run-all", _) => Ok(Missed::RunAll { most: RUN_ALL_MOST }),
+            (_, Some(Ok(most @ 1..=100_000))) => Ok(Missed::RunAll { most }),
+            _ => Err(choose("missed", text, "skip, run-once, run-all, run-all(50)")),
+        }
+    }
+}
+
+impl FromStr for Overlap {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Overlap, Error> {
+        match text {
+            "skip" => Ok(Overlap::Skip),
+            "queue" => Ok(Overlap::Queue),
+            "allow" => Ok(Overlap::Allow),
+            _ => Err(choose("overlap", text, "skip, queue, allow")),
+        }
+    }
+}
+
+fn choose(what: &str, text: &str, from: &str) -> Error {
+    Error::config(format!("{what} is {text:?}; choose one of {from}"))
+}
+
+type Work = Arc<dyn Fn(Run) -> BoxFuture<'static, Outcome> + Send + Sync>;
+
+/// A job.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tenure_cron::{Job, Missed, Run, Schedule};
+///
+/// # async fn send_invoices(_term: tenure::Term) -> Result<(), std::io::Error> { Ok(()) }
+/// let schedule = Schedule::new("30 3 * * *", "Europe/Berlin")?;
+/// let job = Job::new("invoices", schedule, |run: Run| async move {
+///     // The term is the fencing token: it goes with every write.
+///     send_invoices(run.term()).await
+/// })
+/// .missed(Missed::RunOnce)
+/// .timeout(Duration::from_secs(600));
+/// assert_eq!(job.name(), "invoices");
+/// # Ok::<(), tenure_core::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "a job does nothing until a Cron has it"]
+pub struct Job {
+    pub(crate) name: String,
+    pub(crate) schedule: Schedule,
+    pub(crate) delivery: Delivery,
+    pub(crate) missed: Missed,
+    pub(crate) overlap: Overlap,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) jitter: Duration,
+    pub(crate) grace: Option<Duration>,
+    pub(crate) keep: u32,
+    work: Work,
+}
+
+impl Job {
+    /// A job of this name. What the work returns is its outcome: nothing, or a result whose error
+    /// is told and counts as failed.
+    pub fn new<F, R>(
+        name: impl Into<String>,
+        schedule: Schedule,
+        work: impl Fn(Run) -> F + Send + Sync + 'static,
+    ) -> Job
+    where
+        F: Future<Output = R> + Send + 'static,
+        R: Into<Outcome>,
+    {
+        let work: Work = Arc::new(move |run| {
+            let work = work(run);
+            Box::pin(async move { work.await.into() })
+        });
+        Job {
+            name: name.into(),
+            schedule,
+            delivery: Delivery::default(),
+            missed: Missed::default(),
+            overlap: Overlap::default(),
+            timeout: None,
+            jitter: Duration::ZERO,
+            grace: None,
+            keep: KEEP,
+            work,
+        }
+    }
+
+    /// What is promised about a tick whose leader dies.
+    pub fn delivery(self, delivery: Delivery) -> Job {
+        Job { delivery, ..self }
+    }
+
+    /// What to do about ticks that came due while nobody led.
+    pub fn missed(self, missed: Missed) -> Job {
+        Job { missed, ..self }
+    }
+
+    /// What to do when a tick comes due while the one before it still runs.
+    pub fn overlap(self, overlap: Overlap) -> Job {
+        Job { overlap, ..self }
+    }
+
+    /// How long a tick may take; then its work is dropped.
+    pub fn timeout(self, timeout: Duration) -> Job {
+        Job { timeout: Some(timeout), ..self }
+    }
+
+    /// Runs up to this much later, so that many jobs of one minute do not all begin in its first
+    /// second. How much is drawn from the job's name: the same for each tick and on every instance,
+    /// so that ticks keep their order and their distance.
+    pub fn jitter(self, jitter: Duration) -> Job {
+        Job { jitter, ..self }
+    }
+
+    /// How late a tick may run with [`Missed::Skip`] [default: twice the ttl of the lease, which
+    /// is more than a failover takes].
+    pub fn grace(self, grace: Duration) -> Job {
+        Job { grace: Some(grace), ..self }
+    }
+
+    /// How many of its ticks the ledger keeps [default: 1000].
+    pub fn keep(self, keep: u32) -> Job {
+        Job { keep: keep.max(1), ..self }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its schedule.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    pub(crate) fn begin(&self, run: Run) -> BoxFuture<'static, Outcome> {
+        (self.work)(run)
+    }
+
+    /// How much later than scheduled it runs, in milliseconds.
+    pub(crate) fn offset_ms(&self) -> i64 {
+        let span = i64::try_from(self.jitter.as_millis()).unwrap_or(i64::MAX / 2);
+        if span == 0 {
+            return 0;
+        }
+        // FNV-1a: it must be the same in every build, on every machine.
+        let hash = self.name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        i64::try_from((hash >> 11) % span.unsigned_abs()).unwrap_or(0)
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("name", &self.name)
+            .field("schedule", &self.schedule)
+            .field("delivery", &self.delivery)
+            .field("missed", &self.missed)
+            .field("overlap", &self.overlap)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_and_wrong_ones_come_with_the_right_ones() {
+        assert_eq!("run-all(7)".parse::<Missed>().unwrap(), Missed::RunAll { most: 7 });
+        assert_eq!("run-all".parse::<Missed>().unwrap(), Missed::RunAll { most: 100 });
+        assert_eq!("allow".parse::<Overlap>().unwrap(), Overlap::Allow);
+        assert_eq!("transactional".parse::<Delivery>().unwrap(), Delivery::Transactional);
+        for wrong in ["run-all(0)", "run-all(x)", "all"] {
+            let error = wrong.parse::<Missed>().unwrap_err();
+            assert!(error.message().contains("choose one of skip"), "{error}");
+        }
+        assert!("maybe".parse::<Overlap>().is_err() && "once".parse::<Delivery>().is_err());
+    }
+
+    #[test]
+    fn jitter_is_the_same_for_every_tick_of_a_job_and_spreads_jobs() {
+        let schedule = Schedule::new("* * * * *", "UTC").unwrap();
+        let offset = |name: String| {
+            let job = Job::new(name, schedule.clone(), |_| async {});
+            assert_eq!(job.offset_ms(), 0);
+            let job = job.jitter(Duration::from_secs(60));
+            assert_eq!(job.offset_ms(), job.clone().offset_ms());
+            job.offset_ms()
+        };
+        let all: Vec<i64> = (0..1000).map(|n| offset(format!("job {n}"))).collect();
+        assert!(all.iter().all(|offset| (0..60_000).contains(offset)));
+        for quarter in 0..4 {
+            let range = quarter * 15_000..(quarter + 1) * 15_000_i64;
+            let there = all.iter().filter(|at| range.contains(*at)).count();
+            assert!((150..350).contains(&there), "{there} of 1000 in quarter {quarter}");
+        }
+    }
+}

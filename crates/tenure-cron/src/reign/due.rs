@@ -1,0 +1,320 @@
+//! What is due of one job, and what of it is run, queued or left out. Decides; does nothing.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use crate::{Job, Missed, Overlap};
+
+/// How many runs of one job wait. What comes on top is left out.
+const QUEUE_MAX: usize = 1_000;
+
+/// Something to be done about ticks of a job, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pending {
+    /// Run this one.
+    Run { at: i64, why: Why },
+    /// Leave these out.
+    Skip { from: i64, through: i64, count: u64 },
+}
+
+/// Why a tick is to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    Scheduled,
+    /// A former leader did not finish it.
+    Again,
+    /// Somebody asked for it.
+    Requested,
+}
+
+/// How far one job has got in this reign.
+pub(crate) struct JobState {
+    pub(crate) job: Arc<Job>,
+    /// All scheduled instants up to here are dealt with.
+    through: i64,
+    /// The first scheduled instant after that.
+    next: Option<i64>,
+    running: usize,
+    queue: VecDeque<Pending>,
+    /// Ticks of others that are in the queue or run: they are not taken twice.
+    in_hand: HashSet<i64>,
+    /// How many ticks since the ledger was last trimmed.
+    since_trim: u32,
+}
+
+impl JobState {
+    pub(crate) fn new(job: Arc<Job>, through: i64) -> JobState {
+        let next = job.schedule.next_after(through);
+        JobState {
+            job,
+            through,
+            next,
+            running: 0,
+            queue: VecDeque::new(),
+            in_hand: HashSet::new(),
+            since_trim: 0,
+        }
+    }
+
+    /// The same state with the job written anew; a new schedule counts from `now` on.
+    pub(crate) fn replace(&mut self, job: Arc<Job>, now: i64) {
+        let same = self.job.schedule.as_str() == job.schedule.as_str()
+            && self.job.schedule.zone() == job.schedule.zone();
+        if !same {
+            self.through = self.through.max(now);
+            self.next = job.schedule.next_after(self.through);
+        }
+        self.job = job;
+    }
+
+    /// When there is something to do next.
+    pub(crate) fn wake_at(&self) -> Option<i64> {
+        Some(self.next?.saturating_add(self.job.offset_ms()))
+    }
+
+    /// What came due by now.
+    pub(crate) fn due(&mut self, now: i64, grace: i64) -> Vec<Pending> {
+        let until = now.saturating_sub(self.job.offset_ms());
+        let Some(first) = self.next.filter(|first| *first <= until) else { return Vec::new() };
+        let after = self.job.schedule.next_after(first);
+        if after.is_none_or(|after| after > until) {
+            // One tick, as nearly always.
+            let late = until - first > grace && self.job.missed == Missed::Skip;
+            (self.through, self.next) = (first, after);
+            return vec![if late {
+                Pending::Skip { from: first, through: first, count: 1 }
+            } else {
+                Pending::Run { at: first, why: Why::Scheduled }
+            }];
+        }
+        self.due_many(first, until, grace)
+    }
+
+    /// More than one tick came due: some were missed.
+    fn due_many(&mut self, first: i64, until: i64, grace: i64) -> Vec<Pending> {
+        let schedule = &self.job.schedule;
+        let most = match self.job.missed {
+            Missed::RunAll { most } => most as usize,
+            Missed::Skip | Missed::RunOnce => 1,
+        };
+        let mut run = schedule.last_between(self.through, until, most);
+        let last = run.last().copied().unwrap_or(first);
+        if self.job.missed == Missed::Skip && until - last > grace {
+            run.clear();
+        }
+        let mut pending = Vec::new();
+        let skip_until = run.first().map_or(until, |run| run - 1);
+        if let Some(through) = schedule.last_between(self.through, skip_until, 1).first() {
+            let count = schedule.count_between(self.through, skip_until) as u64;
+            pending.push(Pending::Skip { from: first, through: *through, count });
+        }
+        pending.extend(run.into_iter().map(|at| Pending::Run { at, why: Why::Scheduled }));
+        self.through = last;
+        self.next = schedule.next_after(last);
+        pending
+    }
+
+    /// Takes over a tick of somebody else's, unless it is in hand already.
+    pub(crate) fn take(&mut self, at: i64, why: Why) -> Vec<Pending> {
+        if !self.in_hand.insert(at) {
+            return Vec::new();
+        }
+        vec![Pending::Run { at, why }]
+    }
+
+    /// Adds what is to be done. What can be done at once is returned by [`JobState::ready`].
+    pub(crate) fn add(&mut self, pending: Vec<Pending>) {
+        let backlog = pending.len() > 1;
+        for one in pending {
+            let one = match one {
+                Pending::Run { at, why: Why::Scheduled } if self.is_too_much(backlog) => {
+                    Pending::Skip { from: at, through: at, count: 1 }
+                }
+                one => one,
+            };
+            match (self.queue.back_mut(), one) {
+                // Neighbours that are left out are one record.
+                (
+                    Some(Pending::Skip { through, count, .. }),
+                    Pending::Skip { through: later, count: more, .. },
+                ) => {
+                    *through = later;
+                    *count += more;
+                }
+                (_, one) => self.queue.push_back(one),
+            }
+        }
+    }
+
+    /// The next thing to be done now, if there is one. In order, so that what the ledger has of a
+    /// job never has a hole.
+    pub(crate) fn ready(&mut self) -> Option<Pending> {
+        let may_run = self.running == 0 || self.job.overlap == Overlap::Allow;
+        let is_run = matches!(self.queue.front()?, Pending::Run { .. });
+        if is_run && !may_run {
+            return None;
+        }
+        let ready = self.queue.pop_front();
+        if is_run {
+            self.running += 1;
+        }
+        ready
+    }
+
+    /// A run has ended.
+    pub(crate) fn ended(&mut self, at: i64) {
+        self.running = self.running.saturating_sub(1);
+        self.in_hand.remove(&at);
+    }
+
+    /// Whether nothing of it runs or waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running == 0 && self.queue.is_empty()
+    }
+
+    /// Whether its history is to be trimmed now.
+    pub(crate) fn wants_trim(&mut self) -> bool {
+        self.since_trim += 1;
+        let wants = self.since_trim > (self.job.keep / 10).clamp(1, 100);
+        if wants {
+            self.since_trim = 0;
+        }
+        wants
+    }
+
+    fn is_too_much(&self, backlog: bool) -> bool {
+        let waits = self.queue.iter().any(|one| matches!(one, Pending::Run { .. }));
+        let overlaps = self.running > 0 || waits;
+        self.queue.len() >= QUEUE_MAX || !backlog && overlaps && self.job.overlap == Overlap::Skip
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Schedule;
+
+    const SECOND: i64 = 1_000;
+    const GRACE: i64 = 1_500;
+
+    fn state(missed: Missed, overlap: Overlap) -> JobState {
+        let schedule = Schedule::new("* * * * * *", "UTC").unwrap();
+        let job = Job::new("j", schedule, |_| async {}).missed(missed).overlap(overlap);
+        JobState::new(Arc::new(job), 0)
+    }
+
+    fn run(second: i64) -> Pending {
+        Pending::Run { at: second * SECOND, why: Why::Scheduled }
+    }
+
+    fn skip(from: i64, through: i64) -> Pending {
+        let count = (through - from + 1) as u64;
+        Pending::Skip { from: from * SECOND, through: through * SECOND, count }
+    }
+
+    fn all_ready(state: &mut JobState) -> Vec<Pending> {
+        std::iter::from_fn(|| state.ready()).collect()
+    }
+
+    #[test]
+    fn a_tick_is_due_once_and_not_before_its_instant() {
+        let mut state = state(Missed::Skip, Overlap::Skip);
+        assert_eq!(state.due(999, GRACE), []);
+        assert_eq!(state.due(1000, GRACE), [run(1)]);
+        assert_eq!(state.due(1999, GRACE), []);
+        assert_eq!(state.wake_at(), Some(2000));
+        assert_eq!(state.due(2300, GRACE), [run(2)]);
+        // A clock that was set back.
+        assert_eq!(state.due(1000, GRACE), []);
+    }
+
+    #[test]
+    fn missed_ticks_are_left_out_and_the_latest_runs_within_its_grace() {
+        let mut state = state(Missed::Skip, Overlap::Skip);
+        assert_eq!(state.due(10_200, GRACE), [skip(1, 9), run(10)]);
+        assert_eq!(state.due(20_200, 100), [skip(11, 20)]);
+        assert_eq!(state.due(21_000, GRACE), [run(21)]);
+        assert_eq!(state.due(22_900, 100), [skip(22, 22)]);
+    }
+
+    #[test]
+    fn run_once_runs_the_latest_however_late() {
+        let mut state = state(Missed::RunOnce, Overlap::Skip);
+        assert_eq!(state.due(10_999, 0), [skip(1, 9), run(10)]);
+        assert_eq!(state.due(11_999, 0), [run(11)]);
+    }
+
+    #[test]
+    fn run_all_runs_all_up_to_its_cap() {
+        let mut state = state(Missed::RunAll { most: 3 }, Overlap::Skip);
+        assert_eq!(state.due(2_000, 0), [run(1), run(2)]);
+        assert_eq!(state.due(10_000, 0), [skip(3, 7), run(8), run(9), run(10)]);
+    }
+
+    #[test]
+    fn what_overlaps_is_left_out_queued_or_allowed() {
+        let mut skipping = state(Missed::Skip, Overlap::Skip);
+        skipping.add(vec![run(1)]);
+        assert_eq!(all_ready(&mut skipping), [run(1)]);
+        skipping.add(vec![run(2)]);
+        assert_eq!(all_ready(&mut skipping), [skip(2, 2)]);
+        skipping.ended(1000);
+        skipping.add(vec![run(3)]);
+        assert_eq!(all_ready(&mut skipping), [run(3)]);
+
+        let mut queueing = state(Missed::Skip, Overlap::Queue);
+        queueing.add(vec![run(1)]);
+        queueing.add(vec![run(2)]);
+        assert_eq!(all_ready(&mut queueing), [run(1)]);
+        queueing.ended(1000);
+        assert_eq!(all_ready(&mut queueing), [run(2)]);
+
+        let mut allowing = state(Missed::Skip, Overlap::Allow);
+        allowing.add(vec![run(1)]);
+        allowing.add(vec![run(2)]);
+        assert_eq!(all_ready(&mut allowing), [run(1), run(2)]);
+    }
+
+    #[test]
+    fn a_backlog_is_run_one_by_one_and_never_overtaken_by_what_is_left_out() {
+        let mut state = state(Missed::RunAll { most: 9 }, Overlap::Skip);
+        state.add(vec![run(1), run(2)]);
+        assert_eq!(all_ready(&mut state), [run(1)]);
+        // Left out because of the overlap, but only once the backlog before it has been claimed.
+        state.add(vec![run(3)]);
+        state.add(vec![run(4)]);
+        assert_eq!(all_ready(&mut state), []);
+        state.ended(1000);
+        assert_eq!(all_ready(&mut state), [run(2), skip(3, 4)]);
+    }
+
+    #[test]
+    fn a_queue_has_an_end() {
+        let mut state = state(Missed::Skip, Overlap::Queue);
+        for second in 1..=2_500 {
+            state.add(vec![run(second)]);
+        }
+        assert_eq!(state.queue.len(), QUEUE_MAX + 1);
+        assert_eq!(state.queue.back(), Some(&skip(1001, 2500)));
+    }
+
+    #[test]
+    fn a_tick_of_somebody_else_is_taken_once() {
+        let mut state = state(Missed::Skip, Overlap::Skip);
+        let again = Pending::Run { at: 7, why: Why::Again };
+        assert_eq!(state.take(7, Why::Again), [again]);
+        assert_eq!(state.take(7, Why::Again), []);
+        state.ended(7);
+        assert_eq!(state.take(7, Why::Again), [again]);
+    }
+
+    #[test]
+    fn a_new_schedule_counts_from_now_on() {
+        let mut state = state(Missed::RunOnce, Overlap::Skip);
+        let schedule = Schedule::new("*/10 * * * * *", "UTC").unwrap();
+        let job = Job::new("j", schedule, |_| async {}).missed(Missed::RunOnce);
+        state.replace(Arc::new(job), 15_000);
+        assert_eq!(state.due(15_000, 0), []);
+        assert_eq!(state.due(20_000, 0), [run(20)]);
+    }
+}

@@ -1,0 +1,323 @@
+//! One reign: what came due before it is settled, then each tick is fired in its time.
+
+mod due;
+mod tick;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::{Error, Tenure, Term, Time};
+use tenure_core::{Hint, Hints, LedgerStep, Tick, TickRecord, TickState};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use self::due::{JobState, Pending, Why};
+use self::tick::Life;
+use crate::cron::{Core, Jobs};
+use crate::scribe::Scribe;
+use crate::{CronEvent, Delivery};
+
+/// The wall clock may be set at any time: it is looked at this often at least.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often requests are looked for, should their hint have been lost.
+const REQUESTS_EVERY: Duration = Duration::from_secs(5);
+
+/// How long to wait before the ledger is read again.
+const READ_AGAIN: Duration = Duration::from_millis(100);
+
+pub(crate) struct Reign {
+    core: Arc<Core>,
+    tenure: Arc<Tenure>,
+    scribe: Scribe,
+    /// The jobs as they are now.
+    known: Arc<Jobs>,
+    /// How far they have got, and those that are gone and still run.
+    jobs: BTreeMap<String, JobState>,
+    /// When which job wants something: one entry for each job.
+    timers: BinaryHeap<Reverse<(i64, String)>>,
+    lives: JoinSet<Tick>,
+    stop: watch::Sender<bool>,
+    requests_at: Time,
+}
+
+/// What woke the loop.
+enum Woken {
+    Time,
+    Ended(Option<Tick>),
+    Hinted,
+    Replaced,
+    Lost,
+    Broken(Error),
+}
+
+impl Reign {
+    /// Fires jobs until leadership is lost and what runs has ended.
+    ///
+    /// # Errors
+    /// What makes the ledger useless for good.
+    pub(crate) async fn run(core: Arc<Core>, tenure: Arc<Tenure>) -> Result<(), Error> {
+        let (scribe, desk) = Scribe::new(core.clone(), tenure.clone());
+        let mut desk_set = JoinSet::new();
+        desk_set.spawn(desk);
+        // Listened to before the ledger is read, so that no request falls in between.
+        let mut hints = core.store.hints();
+        let mut changes = core.jobs.subscribe();
+        let mut reign = Reign {
+            scribe,
+            known: Arc::default(),
+            jobs: BTreeMap::new(),
+            timers: BinaryHeap::new(),
+            lives: JoinSet::new(),
+            stop: watch::Sender::new(false),
+            requests_at: core.clock.now() + REQUESTS_EVERY,
+            core,
+            tenure,
+        };
+        let jobs = changes.borrow_and_update().clone();
+        if !reign.adopt(&jobs).await? || !reign.look_for_open().await? {
+            return reign.wind_up().await;
+        }
+        loop {
+            reign.fire();
+            match reign.next(&mut hints, &mut changes, &mut desk_set).await {
+                Woken::Time => {
+                    if reign.core.clock.now() >= reign.requests_at {
+                        reign.look_for_open().await?;
+                    }
+                }
+                Woken::Ended(tick) => reign.ended(tick),
+                Woken::Hinted => drop(reign.look_for_open().await?),
+                Woken::Replaced => {
+                    let jobs = changes.borrow_and_update().clone();
+                    reign.adopt(&jobs).await?;
+                }
+                Woken::Lost => return reign.wind_up().await,
+                Woken::Broken(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn next(
+        &mut self,
+        hints: &mut Box<dyn Hints>,
+        changes: &mut watch::Receiver<Arc<Jobs>>,
+        desk: &mut JoinSet<Result<(), Error>>,
+    ) -> Woken {
+        let until = self.wake_at();
+        tokio::select! {
+            biased;
+            _ = self.tenure.lost() => Woken::Lost,
+            Some(ended) = self.lives.join_next() => Woken::Ended(ended.ok()),
+            Some(Ok(Err(error))) = desk.join_next() => Woken::Broken(error),
+            Ok(()) = changes.changed() => Woken::Replaced,
+            () = hinted(hints, &self.core) => Woken::Hinted,
+            () = self.core.clock.sleep_until(until) => Woken::Time,
+        }
+    }
+
+    /// When to look at the clock again.
+    fn wake_at(&self) -> Time {
+        let now = self.core.clock.now();
+        let due = self.timers.peek().map(|Reverse((at, _))| {
+            let left = at.saturating_sub(self.core.wall.now_unix_ms()).max(0);
+            Duration::from_millis(left.unsigned_abs())
+        });
+        let nap = due.map_or(LOOK_EVERY, |due| due.min(LOOK_EVERY));
+        (now + nap).min(self.requests_at.max(now))
+    }
+
+    /// Takes the jobs over as they are now, and settles what came due before this reign; `false`
+    /// if leadership was lost over it.
+    async fn adopt(&mut self, jobs: &Arc<Jobs>) -> Result<bool, Error> {
+        let core = self.core.clone();
+        let name = core.election.name();
+        let Some(latest) = self.read(|| async { core.ledger()?.latest(name).await }).await? else {
+            return Ok(false);
+        };
+        let latest: BTreeMap<String, i64> =
+            latest.into_iter().map(|tick| (tick.job, tick.scheduled_unix_ms)).collect();
+        let now = core.wall.now_unix_ms();
+        self.known = jobs.clone();
+        self.jobs.retain(|job, state| jobs.contains_key(job) || !state.is_idle());
+        for (name, job) in jobs.iter() {
+            match (self.jobs.get_mut(name), latest.get(name)) {
+                (Some(state), _) => state.replace(job.clone(), now),
+                (None, Some(through)) => {
+                    let state = JobState::new(job.clone(), *through);
+                    self.jobs.insert(name.clone(), state);
+                }
+                (None, None) => {
+                    // New. Noted, so that a first tick that is missed can be known as such.
+                    let tick = Tick::new(name.clone(), now);
+                    self.scribe.note(LedgerStep::Skip { tick, through_unix_ms: now, count: 0 });
+                    self.jobs.insert(name.clone(), JobState::new(job.clone(), now));
+                }
+            }
+        }
+        self.timers = self
+            .jobs
+            .iter()
+            .filter(|(name, _)| jobs.contains_key(*name))
+            .filter_map(|(name, state)| Some(Reverse((state.wake_at()?, name.clone()))))
+            .collect();
+        Ok(true)
+    }
+
+    /// Fires whatever is due.
+    fn fire(&mut self) {
+        let now = self.core.wall.now_unix_ms();
+        while let Some(Reverse((at, _))) = self.timers.peek()
+            && *at <= now
+        {
+            let Some(Reverse((_, name))) = self.timers.pop() else { return };
+            let Some(state) = self.jobs.get_mut(&name) else { continue };
+            let due = state.due(now, self.core.grace_ms(&state.job));
+            state.add(due);
+            if let Some(at) = state.wake_at() {
+                self.timers.push(Reverse((at, name.clone())));
+            }
+            self.advance(&name);
+        }
+    }
+
+    /// Does what can be done of a job now.
+    fn advance(&mut self, name: &str) {
+        while let Some(state) = self.jobs.get_mut(name)
+            && let Some(ready) = state.ready()
+        {
+            let job = state.job.clone();
+            if state.wants_trim() {
+                let (job, keep) = (job.name.clone(), job.keep);
+                self.scribe.note(LedgerStep::Trim { job, keep });
+            }
+            match ready {
+                Pending::Skip { from, through, count } => {
+                    let tick = Tick::new(name, from);
+                    let (tell, through_unix_ms) = (tick.clone(), through);
+                    self.core.tell(CronEvent::Skipped { tick: tell, through_unix_ms, count });
+                    self.scribe.note(LedgerStep::Skip { tick, through_unix_ms, count });
+                }
+                Pending::Run { at, why } => {
+                    let life = Life {
+                        core: self.core.clone(),
+                        tenure: self.tenure.clone(),
+                        scribe: self.scribe.clone(),
+                        tick: Tick::new(name, at),
+                        job,
+                        why,
+                        stop: self.stop.subscribe(),
+                    };
+                    self.lives.spawn(life.live());
+                }
+            }
+        }
+    }
+
+    fn ended(&mut self, tick: Option<Tick>) {
+        let Some(tick) = tick else { return };
+        if let Some(state) = self.jobs.get_mut(&tick.job) {
+            state.ended(tick.scheduled_unix_ms);
+            if state.is_idle() && !self.known.contains_key(&tick.job) {
+                self.jobs.remove(&tick.job);
+            }
+        }
+        self.advance(&tick.job);
+    }
+
+    /// Takes up what former leaders left open and what somebody asked for; `false` if leadership
+    /// was lost over it.
+    async fn look_for_open(&mut self) -> Result<bool, Error> {
+        let core = self.core.clone();
+        let name = core.election.name();
+        self.requests_at = core.clock.now() + REQUESTS_EVERY;
+        let Some(open) = self.read(|| async { core.ledger()?.open(name).await }).await? else {
+            return Ok(false);
+        };
+        for record in open {
+            self.take(record);
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, record: TickRecord) {
+        let TickRecord { tick, state: stands, term, .. } = record;
+        let requested = stands == TickState::Requested;
+        if !requested && term == Some(self.term()) {
+            return;
+        }
+        let known = self.jobs.get_mut(&tick.job);
+        let known = known.filter(|_| self.known.contains_key(&tick.job));
+        let again = |state: &&mut JobState| state.job.delivery != Delivery::AtMostOnce;
+        match known.filter(|state| requested || again(state)) {
+            Some(state) => {
+                let why = if requested { Why::Requested } else { Why::Again };
+                let taken = state.take(tick.scheduled_unix_ms, why);
+                state.add(taken);
+                self.advance(&tick.job);
+            }
+            None => {
+                self.core.tell(CronEvent::Abandoned { tick: tick.clone() });
+                self.scribe.note(LedgerStep::Abandon { tick });
+            }
+        }
+    }
+
+    /// Reads from the ledger, again and again if need be; `None` if leadership is lost first.
+    async fn read<T, F>(&self, ask: impl Fn() -> F) -> Result<Option<T>, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let reading = async {
+            loop {
+                match ask().await {
+                    Err(error) if error.is_retryable() => {
+                        tracing::warn!(%error, "the ledger can't be read, trying again");
+                        let clock = &self.core.clock;
+                        clock.sleep_until(clock.now() + READ_AGAIN).await;
+                    }
+                    answer => return answer,
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = self.tenure.lost() => Ok(None),
+            answer = reading => answer.map(Some),
+        }
+    }
+
+    /// Waits for what runs. It was told by its tenure; what has not ended shortly before trust
+    /// does is dropped, in time for the ledger to know.
+    async fn wind_up(mut self) -> Result<(), Error> {
+        let drain = self.core.election.timing().drain;
+        let clock = self.core.clock.clone();
+        let trusted = self.tenure.trusted_until() - drain / 4;
+        let stop_at = trusted.min(clock.now() + drain * 3 / 4);
+        let all = async { while self.lives.join_next().await.is_some() {} };
+        tokio::select! {
+            () = all => return Ok(()),
+            () = clock.sleep_until(stop_at) => {}
+        }
+        self.stop.send_replace(true);
+        while self.lives.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    fn term(&self) -> Term {
+        self.tenure.term()
+    }
+}
+
+/// Waits for a hint about our election.
+async fn hinted(hints: &mut Box<dyn Hints>, core: &Core) {
+    loop {
+        match std::future::poll_fn(|cx| hints.poll_next(cx)).await {
+            Some(Hint::Election(name)) if name != *core.election.name() => {}
+            Some(_) => return,
+            None => std::future::pending().await,
+        }
+    }
+}
