@@ -1,0 +1,349 @@
+//! What is known of the elections: kept up to date by events, looked at by requests.
+//!
+//! Requests never cause a call to the store: a task looks now and then, while somebody is
+//! interested, because renewals of other instances are no events.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tenure::{BootClock, Election, Event, Events, Leader, Reason, Term, Time};
+use tokio::time::MissedTickBehavior;
+
+use crate::events::{Clients, frame};
+use crate::history::History;
+use crate::wall;
+
+/// How often the store is asked while somebody is interested.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// For how long a request means interest.
+const INTEREST: Duration = Duration::from_secs(5);
+/// How many elections are asked about at each look; with more, each has its turn later.
+const LOOKS_AT_ONCE: usize = 64;
+/// How many looks there are between two signs of life to those who listen.
+const ALIVE_EVERY: u32 = 15;
+
+/// Everything that requests look at.
+pub(crate) struct Hub {
+    watched: Vec<Arc<Watched>>,
+    by_name: HashMap<String, usize>,
+    pub(crate) clients: Clients,
+    draining: AtomicBool,
+    /// When somebody was last interested in what others do, in nanoseconds of the boot clock.
+    asked_at: AtomicU64,
+}
+
+/// One election.
+pub(crate) struct Watched {
+    pub(crate) election: Election,
+    seen: Mutex<Seen>,
+    /// The part of the answer that stays the same during a reign of this instance.
+    head: Mutex<Option<(Term, Arc<str>)>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Who leads, if not this instance, and when that was seen.
+    leader: Option<(Leader, Time)>,
+    history: History,
+}
+
+impl Hub {
+    pub(crate) fn new(elections: Vec<Election>, clients: Clients) -> Hub {
+        let by_name = elections.iter().enumerate();
+        let by_name =
+            by_name.map(|(number, election)| (election.name().as_str().to_owned(), number));
+        let by_name = by_name.collect();
+        let watched = elections.into_iter().map(Watched::new).map(Arc::new).collect();
+        let (draining, asked_at) = (AtomicBool::new(false), AtomicU64::new(0));
+        Hub { watched, by_name, clients, draining, asked_at }
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Watched>] {
+        &self.watched
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&Arc<Watched>> {
+        self.by_name.get(name).and_then(|number| self.watched.get(*number))
+    }
+
+    pub(crate) fn start_draining(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Somebody wants to know what others do.
+    pub(crate) fn interest(&self) {
+        self.asked_at.store(BootClock::time().as_nanos(), Ordering::Relaxed);
+    }
+
+    fn is_interesting(&self) -> bool {
+        let asked_at = self.asked_at.load(Ordering::Relaxed);
+        let lately = asked_at > 0 && BootClock::time() - Time::from_nanos(asked_at) < INTEREST;
+        lately || !self.clients.is_empty()
+    }
+
+    /// All elections, for those who begin to listen.
+    pub(crate) fn snapshot(&self, only: Option<&str>) -> Value {
+        let wanted = |watched: &&Arc<Watched>| {
+            only.is_none_or(|only| watched.election.name().as_str() == only)
+        };
+        let elections: Vec<Value> =
+            self.watched.iter().filter(wanted).map(|watched| watched.json()).collect();
+        json!({ "elections": elections, "draining": self.is_draining() })
+    }
+
+    /// Follows one election for as long as it exists.
+    pub(crate) async fn follow(self: Arc<Hub>, watched: Arc<Watched>, mut events: Events) {
+        while let Some((at, event)) = events.next_at().await {
+            let data = watched.take(at, &event);
+            let name = watched.election.name().as_str();
+            self.clients.publish(event.name(), name, &data);
+        }
+    }
+
+    /// Looks at the store now and then, while somebody is interested.
+    pub(crate) async fn look(self: Arc<Hub>) {
+        let mut ticks = tokio::time::interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut next, mut count) = (0, 0_u32);
+        loop {
+            ticks.tick().await;
+            count = count.wrapping_add(1);
+            if count % ALIVE_EVERY == 0 {
+                self.clients.send_all(&frame(None, None, None));
+            }
+            if !self.is_interesting() {
+                continue;
+            }
+            for _ in 0..self.watched.len().min(LOOKS_AT_ONCE) {
+                next = (next + 1) % self.watched.len();
+                let watched = &self.watched[next];
+                watched.look().await;
+                if !self.clients.is_empty() {
+                    let name = watched.election.name().as_str();
+                    self.clients.pass_on("seen", name, &watched.event_json("seen", Map::new()));
+                }
+            }
+        }
+    }
+}
+
+impl Watched {
+    fn new(election: Election) -> Watched {
+        let watched = Watched { election, seen: Mutex::default(), head: Mutex::default() };
+        if let Some(leader) = watched.election.last_seen_leader() {
+            let now = watched.election.now();
+            let mut seen = watched.seen();
+            seen.history.seen(wall::at(now, now), &leader);
+            seen.leader = Some((leader, now));
+        }
+        if let Some(standing) = watched.election.standing() {
+            let elected = Event::Elected { term: standing.term };
+            let at = wall::at(standing.since, watched.election.now());
+            watched.seen().history.take(at, watched.me(), &elected);
+        }
+        watched
+    }
+
+    fn me(&self) -> (&str, &str) {
+        let candidate = self.election.candidate();
+        (candidate.as_str(), candidate.label())
+    }
+
+    // A std mutex: it is held while a few fields change or are copied, never across an await.
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in an event, and tells what listeners are told.
+    fn take(&self, at: Time, event: &Event) -> Value {
+        let wall_at = wall::at(at, self.election.now());
+        {
+            let mut seen = self.seen();
+            seen.history.take(wall_at, self.me(), event);
+            match event {
+                Event::LeaderChanged { leader } => {
+                    seen.leader = leader.clone().map(|leader| (leader, at));
+                }
+                Event::Elected { .. } => seen.leader = None,
+                _ => {}
+            }
+        }
+        let mut fields = fields_of(event);
+        fields.insert("at".to_owned(), json!(wall::text(wall_at)));
+        self.event_json(event.name(), fields)
+    }
+
+    /// Asks the store who leads, if that is another one.
+    async fn look(&self) {
+        if self.election.is_leader() {
+            return;
+        }
+        let asked_at = self.election.now();
+        if let Ok(leader) = self.election.current_leader().await {
+            let mine = leader.as_ref().is_some_and(|l| l.holder.is(self.election.candidate()));
+            let mut seen = self.seen();
+            let known = seen.leader.as_ref().map(|(leader, _)| (&leader.holder, leader.term));
+            let told = leader.as_ref().map(|leader| (&leader.holder, leader.term));
+            // Changes are told by events, in order; this only tells how long a lease lasts.
+            if !mine && known == told {
+                seen.leader = leader.map(|leader| (leader, asked_at));
+            }
+        }
+    }
+
+    fn event_json(&self, event: &str, mut fields: Map<String, Value>) -> Value {
+        fields.insert("event".to_owned(), json!(event));
+        fields.insert("election".to_owned(), json!(self.election.name().as_str()));
+        fields.insert("state".to_owned(), self.json());
+        Value::Object(fields)
+    }
+
+    /// Who leads now, as far as is known here.
+    pub(crate) fn leader(&self) -> Option<(Leader, Duration)> {
+        let (leader, seen_at) = self.seen().leader.clone()?;
+        let ago = self.election.now() - seen_at;
+        let remaining = leader.remaining.saturating_sub(ago);
+        Some((leader, remaining))
+    }
+
+    /// What the leader published, be it this instance or another.
+    pub(crate) fn metadata(&self) -> Option<Value> {
+        let metadata = match self.election.standing() {
+            Some(_) => self.election.metadata().cloned(),
+            None => self.leader()?.0.metadata,
+        };
+        metadata.and_then(|metadata| serde_json::from_str(metadata.as_str()).ok())
+    }
+
+    /// The answer of `/leader` if this instance leads: quick, because load balancers ask often.
+    pub(crate) fn leading_body(&self) -> Option<String> {
+        let standing = self.election.standing()?;
+        let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = match &*head {
+            Some((term, text)) if *term == standing.term => text.clone(),
+            _ => {
+                let text: Arc<str> = self.leading_head(standing.term, standing.since).into();
+                *head = Some((standing.term, text.clone()));
+                text
+            }
+        };
+        drop(head);
+        let mut body = String::with_capacity(text.len() + 24);
+        body.push_str(&text);
+        body.push_str(&standing.remaining.as_millis().to_string());
+        body.push('}');
+        Some(body)
+    }
+
+    /// Everything but the end: `remaining_ms` comes last.
+    fn leading_head(&self, term: Term, since: Time) -> String {
+        let (who, label) = self.me();
+        let metadata = self.election.metadata().map_or("null", |metadata| metadata.as_str());
+        format!(
+            "{{\"election\":{},\"is_leader\":true,\"leader\":{},\"label\":{},\"term\":{term},\
+             \"since\":{},\"metadata\":{metadata},\"remaining_ms\":",
+            json!(self.election.name().as_str()),
+            json!(who),
+            json!(label),
+            json!(wall::text(wall::at(since, self.election.now()))),
+        )
+    }
+
+    /// The answer of `/leader` if another one leads, or nobody.
+    pub(crate) fn following_json(&self) -> Value {
+        let leader = self.leader();
+        let (leader, remaining) = leader.map_or((None, None), |(l, r)| (Some(l), Some(r)));
+        let since = leader.as_ref().and_then(|leader| leader.since_unix_ms);
+        let metadata = leader.as_ref().and_then(|leader| leader.metadata.as_ref());
+        let metadata = metadata.and_then(|m| serde_json::from_str::<Value>(m.as_str()).ok());
+        json!({
+            "election": self.election.name().as_str(),
+            "is_leader": false,
+            "leader": leader.as_ref().map(|leader| leader.holder.as_str()),
+            "label": leader.as_ref().map(|leader| leader.holder.label()),
+            "term": leader.as_ref().and_then(|leader| leader.term).map(Term::get),
+            "since": since.and_then(wall::from_unix_ms).map(wall::text),
+            "metadata": metadata,
+            "remaining_ms": remaining.map(millis),
+        })
+    }
+
+    /// What there is to tell of this election, without its history.
+    pub(crate) fn json(&self) -> Value {
+        let leading = self.leading_body().and_then(|body| serde_json::from_str(&body).ok());
+        let mut value: Value = leading.unwrap_or_else(|| self.following_json());
+        let timing = self.election.timing();
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("candidate".to_owned(), json!(self.election.candidate().as_str()));
+            fields.insert("store_answers".to_owned(), json!(self.election.store_answers()));
+            fields.insert("ttl_ms".to_owned(), json!(millis(timing.ttl)));
+            let overdue = self.election.overdue().map(|overdue| millis(overdue.by));
+            fields.insert("overdue_ms".to_owned(), json!(overdue));
+        }
+        value
+    }
+
+    /// The same, with the history.
+    pub(crate) fn json_with_history(&self) -> Value {
+        let mut value = self.json();
+        let history = self.seen().history.json();
+        let timing = self.election.timing();
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("renew_every_ms".to_owned(), json!(millis(timing.renew_every)));
+            fields.insert("margin_ms".to_owned(), json!(millis(timing.margin)));
+            fields.insert("drain_ms".to_owned(), json!(millis(timing.drain)));
+            fields.insert("history".to_owned(), history);
+        }
+        value
+    }
+}
+
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What an event has to say beside its name.
+fn fields_of(event: &Event) -> Map<String, Value> {
+    let mut fields = Map::new();
+    let mut put = |name: &str, value: Value| {
+        fields.insert(name.to_owned(), value);
+    };
+    match event {
+        Event::Elected { term } => put("term", json!(term.get())),
+        Event::RenewalFailed { term, error } => {
+            put("term", json!(term.get()));
+            put("error", json!(error.to_string()));
+        }
+        Event::Draining { term, reason, left } => {
+            put("term", json!(term.get()));
+            put("reason", json!(Reason::as_str(*reason)));
+            put("left_ms", json!(millis(*left)));
+        }
+        Event::SteppedDown { term, reason } => {
+            put("term", json!(term.get()));
+            put("reason", json!(Reason::as_str(*reason)));
+        }
+        Event::StoreLost { error } => put("error", json!(error.to_string())),
+        Event::Settling { left } => put("left_ms", json!(millis(*left))),
+        Event::StoreClockStepped { by, ahead } => {
+            put("by_ms", json!(millis(*by)));
+            put("ahead", json!(ahead));
+        }
+        Event::DuplicateLabel { holder } => put("other", json!(holder.as_str())),
+        Event::TermFell { granted, least } => {
+            put("granted", json!(granted.get()));
+            put("least", json!(least.get()));
+        }
+        Event::Missed { count } => put("count", json!(count)),
+        _ => {}
+    }
+    fields
+}
