@@ -6,6 +6,7 @@
 
 use std::process::ExitCode;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use tenure_sim::plan::Options;
 use tenure_sim::soak::{explain, soak, transcripts};
 
@@ -56,13 +57,16 @@ fn one(seed: u64) -> ExitCode {
 
 fn many(args: &Args) -> ExitCode {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let step = (args.seeds / 100).max(1);
+    let bar = bar(args.seeds);
+    // Where no bar can be drawn, a line now and then.
+    let step = (args.seeds / 10).max(1);
     let result = soak(&Options::new(args.from), args.seeds, threads, |done| {
-        if done % step == 0 || done == args.seeds {
-            eprint!("\r{done} of {} seeds", args.seeds);
+        bar.inc(1);
+        if bar.is_hidden() && done % step == 0 {
+            eprintln!("{done} of {} seeds", args.seeds);
         }
     });
-    eprintln!();
+    bar.finish();
     match result {
         Ok(seen) => {
             println!("{} seeds kept every promise: {seen:?}", args.seeds);
@@ -72,5 +76,15 @@ fn many(args: &Args) -> ExitCode {
             eprint!("{}", explain(&options, &transcripts()));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Drawn on a terminal only.
+fn bar(seeds: u64) -> ProgressBar {
+    let look = "{bar:40} {human_pos} of {human_len} seeds, {per_sec}, {eta} left";
+    let bar = ProgressBar::new(seeds);
+    match ProgressStyle::with_template(look) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
     }
 }

@@ -62,7 +62,14 @@ fn long_larger_bounds() {
 
 #[test]
 fn a_store_that_frees_leases_by_itself_admits_two_leaders_and_the_fence_stops_one() {
-    holds(World { connection_bound: true, ..bounds(2, 7, 2, 0) });
+    holds(World { connection_bound: true, ..bounds(2, 12, 2, 0) });
+}
+
+/// Otherwise the weaker promise would be the same one, and its model would show nothing.
+#[test]
+fn a_store_that_frees_leases_by_itself_breaks_the_stricter_promise() {
+    let world = World { connection_bound: true, strict: true, ..bounds(2, 7, 2, 0) };
+    assert!(breaks(world).contains(&"I1 one leader"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use stateright::Property;
 use tenure_core::{Action, Input, Op, Outcome, Reason, Term, Time};
 
-use super::{State, World};
+use super::{State, TTL_TICKS, World};
 
 /// What the judge remembers. It sees inputs and actions, never the inside of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +15,8 @@ pub(super) struct Ghost {
     highest: Option<(Term, usize)>,
     /// The highest term that a fenced write has passed under.
     fence: Option<Term>,
+    /// Leases that the store freed by itself, and when, in ticks.
+    pub(super) freed: Vec<(Term, u64)>,
     handed_over: bool,
     healed: bool,
     refused_by_fence: bool,
@@ -45,7 +47,7 @@ pub(super) enum Rule {
 }
 
 /// The promises as stateright wants them. I5 is in all of them: hints come for no reason.
-pub(super) fn properties(connection_bound: bool) -> Vec<Property<World>> {
+pub(super) fn properties(connection_bound: bool, strict: bool) -> Vec<Property<World>> {
     let mut all = vec![
         Property::always("I2 terms rise", |_, s: &State| s.ghost.broken != Some(Rule::I2)),
         Property::always("I3 trust is earned", |_, s: &State| s.ghost.broken != Some(Rule::I3)),
@@ -64,15 +66,23 @@ pub(super) fn properties(connection_bound: bool) -> Vec<Property<World>> {
         Property::sometimes("a lost reply is healed", |_, s: &State| s.ghost.healed),
     ];
     if connection_bound {
-        // The weaker promise, as it is: the server may free a lease that its holder still trusts.
-        // The fence then stops the older of the two.
+        // The weaker promise, as it is: the server may free a lease that its holder still trusts,
+        // for less than a ttl. The fence then stops the older of the two.
+        all.push(Property::always("an overlap ends within a ttl", |_, s: &State| {
+            s.trusted_since_freed() < Some(u64::from(TTL_TICKS))
+        }));
+        // The bound is a close one: a lease may be freed as soon as it was renewed.
+        all.push(Property::sometimes("an overlap lasts as long as trust", |_, s: &State| {
+            s.trusted_since_freed() >= Some(u64::from(TTL_TICKS) - 2)
+        }));
         all.push(Property::sometimes("two trust themselves", |_, s: &State| {
             s.trusting().count() > 1
         }));
         all.push(Property::sometimes("the fence stops one", |_, s: &State| {
             s.ghost.refused_by_fence
         }));
-    } else {
+    }
+    if strict || !connection_bound {
         all.push(Property::always("I1 one leader", |_, s: &State| s.trusting().count() <= 1));
     }
     all
@@ -85,6 +95,7 @@ impl Ghost {
             broken: None,
             highest: None,
             fence: None,
+            freed: Vec::new(),
             handed_over: false,
             healed: false,
             refused_by_fence: false,

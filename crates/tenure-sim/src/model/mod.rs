@@ -22,6 +22,9 @@ use judge::Ghost;
 /// The length of a tick. Only its being much longer than a nanosecond matters.
 const TICK_NS: u64 = 1_000_000;
 
+/// How many ticks a lease lasts.
+const TTL_TICKS: u32 = 6;
+
 /// How far the model looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -46,15 +49,19 @@ pub struct World {
     /// A fault of the store.
     pub store_fault: StoreFault,
     /// The store may free a lease at any time, as one does that binds leases to connections: a
-    /// leader may not have noticed. I1 is not promised then; fences hold.
+    /// leader may not have noticed. I1 is not promised then; what is promised instead: nobody
+    /// trusts a lease for longer than a ttl after it was freed, and the fence lets no write of its
+    /// term pass after one of a later term.
     pub connection_bound: bool,
+    /// Hold even such a store to I1, to see that the model can tell the two promises apart.
+    pub strict: bool,
 }
 
 impl World {
     /// The world as it should be.
     pub fn new(bounds: Bounds) -> World {
         let (sabotage, store_fault) = (None, StoreFault::None);
-        World { bounds, sabotage, store_fault, connection_bound: false }
+        World { bounds, sabotage, store_fault, connection_bound: false, strict: false }
     }
 }
 
@@ -160,7 +167,7 @@ impl Model for World {
     }
 
     fn properties(&self) -> Vec<Property<World>> {
-        judge::properties(self.connection_bound)
+        judge::properties(self.connection_bound, self.strict)
     }
 
     fn within_boundary(&self, state: &State) -> bool {
@@ -171,7 +178,8 @@ impl Model for World {
 impl World {
     fn machine(&self, index: usize) -> Machine {
         let tick = Duration::from_nanos(TICK_NS);
-        let timing = Timing { ttl: tick * 6, renew_every: tick * 2, margin: tick, drain: tick };
+        let timing =
+            Timing { ttl: tick * TTL_TICKS, renew_every: tick * 2, margin: tick, drain: tick };
         let election = Name::new("e").expect("a short name");
         let label = ["a", "b", "c", "d"][index];
         let candidate = CandidateId::new(label, 1).expect("a short label");
@@ -189,6 +197,13 @@ impl State {
 
     fn store_now(&self) -> Time {
         Time::from_nanos(self.now * TICK_NS)
+    }
+
+    /// For how many ticks somebody has trusted a lease that the store had freed.
+    fn trusted_since_freed(&self) -> Option<u64> {
+        let freed = &self.ghost.freed;
+        let since = |term: Term| freed.iter().find(|(freed, _)| *freed == term);
+        self.trusting().filter_map(since).map(|(_, at)| self.now - at).max()
     }
 
     /// Who trusts itself now, by its own clock.

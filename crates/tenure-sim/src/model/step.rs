@@ -171,6 +171,8 @@ impl World {
             Step::Restart => self.restart(state),
             Step::Free => {
                 state.faults_left -= 1;
+                let freed = state.shelf.holder(state.store_now()).map(|(_, term)| term);
+                state.ghost.freed.extend(freed.map(|term| (term, state.now)));
                 state.shelf.lose_connection();
             }
             Step::Ask => {
