@@ -6,6 +6,14 @@ use std::path::PathBuf;
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::cron::CronArgs;
+use crate::commands::doctor::DoctorArgs;
+use crate::commands::letters::LettersArgs;
+use crate::commands::listen::ListenArgs;
+use crate::commands::migrate::MigrateArgs;
+use crate::commands::notify::NotifyArgs;
+use crate::commands::post::PostArgs;
+use crate::commands::serve::ServeArgs;
 use crate::drill::plan::Fault;
 
 /// Elect one of many instances, tell it, take the job away in time
@@ -27,7 +35,10 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct GlobalArgs {
-    /// Where the leases are kept, as sqlite:PATH [default: a file of this user]
+    /// Where the leases are kept, as a URL [default: a file of this user]
+    ///
+    /// sqlite:PATH for the processes of one machine; postgres:// and postgres+advisory://;
+    /// redis://, rediss://, redis+sentinel://HOSTS/NAME, redis+cluster://HOSTS.
     ///
     /// The default is $XDG_STATE_HOME/tenure/tenure.db, else ~/.local/state/tenure/tenure.db. A
     /// URL with a password belongs into TENURE_STORE: everybody on the machine can read the
@@ -101,9 +112,17 @@ pub(crate) enum Color {
 pub(crate) enum CommandArgs {
     Run(RunArgs),
     Campaign(CampaignArgs),
+    Cron(Box<CronArgs>),
     Status(StatusArgs),
     Watch(WatchArgs),
     Resign(ResignArgs),
+    Notify(NotifyArgs),
+    Post(PostArgs),
+    Listen(Box<ListenArgs>),
+    DeadLetters(LettersArgs),
+    Serve(Box<ServeArgs>),
+    Doctor(DoctorArgs),
+    Migrate(MigrateArgs),
     Drill(DrillArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
@@ -239,13 +258,14 @@ pub(crate) struct ResignArgs {
 /// Try failover on the store itself, with real processes and real faults
 ///
 /// Candidates of this very binary take part in an election of the drill's own. Whoever leads is
-/// killed, frozen or asked to resign, again and again, while it writes under a fence. A checker
-/// outside holds what happened against the promises: never two leaders at once, terms that only
-/// rise, no stale write. It tells how long nobody led after each kind of fault.
+/// killed, frozen, cut off or asked to resign, again and again, while it writes under a fence. A
+/// checker outside holds what happened against the promises: never two leaders at once, terms that
+/// only rise, no stale write. It tells how long nobody led after each kind of fault.
 ///
-/// Other elections in the store are not touched, and the drill's own is removed when it is over,
-/// also after Ctrl-C. A store file that did not exist is left behind, empty. Exit code 1 if a
-/// promise was broken.
+/// Other elections in the store are not touched, and what the drill made is removed when it is
+/// over, also after Ctrl-C: on Postgres a schema of its own (the role must be allowed to create
+/// one), on Redis keys of its own. A SQLite file that did not exist is left behind, empty. Exit
+/// code 1 if a promise was broken.
 #[derive(Debug, Args)]
 #[command(after_help = DRILL_EXAMPLES)]
 pub(crate) struct DrillArgs {
@@ -272,6 +292,10 @@ pub(crate) struct DrillArgs {
     /// Write history.jsonl, report.html and timeline.svg into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
+
+    /// What restarts the store, for the shell; without it the store is never restarted
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) restart_cmd: Option<String>,
 
     /// How long a lease lasts without being renewed; a freeze costs about that much
     #[arg(long, value_name = "DURATION", default_value = "3s")]
@@ -336,15 +360,17 @@ Examples:
 
 const DRILL_EXAMPLES: &str = "\
 Faults:
-  kill, freeze, resign   what can happen to a process, on every store
-  cut, reset, delay      what can happen to its connection; not on SQLite, which has none
-  restart                the store is restarted; not on SQLite
-  clock                  the wall clock is stepped; only if asked for, needs libfaketime
+  kill, freeze, resign     what can happen to a process, on every store
+  cut, hole, reset, delay  what can happen to its connections: closed, silent, reset, slow; by a
+                           proxy of the drill's own; not on SQLite, which has none
+  restart                  the store is restarted; only with --restart-cmd, not on SQLite
+  clock                    the wall clock is stepped; only if asked for, needs libfaketime
 
 Examples:
   tenure drill
   tenure drill --for 5m --report drill/
   tenure drill --rounds 40 --faults kill,freeze --seed 7
+  tenure drill --restart-cmd 'systemctl restart redis-server'
   tenure drill --json | jq .faults";
 
 const COMPLETIONS_EXAMPLES: &str = "\

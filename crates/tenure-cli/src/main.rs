@@ -7,6 +7,8 @@ mod exit;
 #[cfg(test)]
 mod fuzz;
 mod options;
+#[cfg(feature = "otel")]
+mod otel;
 mod output;
 mod redact;
 mod signals;
@@ -24,6 +26,9 @@ use clap::{ArgMatches, ColorChoice, CommandFactory as _, FromArgMatches as _};
 use tenure_cli::process;
 
 use crate::args::{Cli, Color, CommandArgs};
+use crate::commands::doctor::DoctorOptions;
+use crate::commands::listen::ListenOptions;
+use crate::commands::serve::ServeOptions;
 use crate::drill::DrillOptions;
 use crate::exit::{Exit, Failure};
 use crate::options::{Candidacy, ResignOptions, RunOptions, names};
@@ -129,7 +134,12 @@ fn lacks_dashes(arguments: &[OsString]) -> bool {
 fn execute(cli: Cli, password_in_argv: bool) -> Exit {
     let long = matches!(
         cli.command,
-        CommandArgs::Run(_) | CommandArgs::Campaign(_) | CommandArgs::Watch(_)
+        CommandArgs::Run(_)
+            | CommandArgs::Campaign(_)
+            | CommandArgs::Cron(_)
+            | CommandArgs::Watch(_)
+            | CommandArgs::Serve(_)
+            | CommandArgs::Listen(_)
     );
     // Without a thread for it, lines are written at once.
     let sink = if long { Sink::queued().unwrap_or(Sink::Direct) } else { Sink::Direct };
@@ -144,6 +154,8 @@ fn execute(cli: Cli, password_in_argv: bool) -> Exit {
         out.error(&format!("{:#}", failure.error));
         failure.exit
     });
+    #[cfg(feature = "otel")]
+    otel::finish();
     sink.finish();
     exit
 }
@@ -160,6 +172,7 @@ fn perform(cli: Cli, out: &Output) -> Result<Exit, Failure> {
             let (candidacy, store) = (Candidacy::try_from(args)?, choose()?);
             block_on(commands::campaign::run(&candidacy, &store, out))
         }
+        CommandArgs::Cron(args) => commands::cron::perform(*args, choose, out),
         CommandArgs::Status(args) => {
             let (names, store) = (names(&args.names)?, choose()?);
             block_on(commands::status::run(names, &store, out))
@@ -172,6 +185,24 @@ fn perform(cli: Cli, out: &Output) -> Result<Exit, Failure> {
             let (options, store) = (ResignOptions::try_from(args)?, choose()?);
             block_on(commands::resign::run(&options, &store, out))
         }
+        CommandArgs::Migrate(args) => {
+            block_on(commands::migrate::run(&args, cli.global.store.as_deref(), out))
+        }
+        CommandArgs::Serve(args) => {
+            let (options, store) = (ServeOptions::try_from(*args)?, choose()?);
+            block_on(commands::serve::run(&options, &store, out))
+        }
+        CommandArgs::Doctor(args) => {
+            let (options, store) = (DoctorOptions::try_from(args)?, choose()?);
+            block_on(commands::doctor::run(&options, &store, out))
+        }
+        CommandArgs::Notify(args) => block_on(commands::notify::run(&args, &choose()?, out)),
+        CommandArgs::Post(args) => block_on(commands::post::run(&args, &choose()?, out)),
+        CommandArgs::DeadLetters(args) => block_on(commands::letters::run(&args, &choose()?, out)),
+        CommandArgs::Listen(args) => {
+            let (options, store) = (ListenOptions::try_from(*args)?, choose()?);
+            block_on(commands::listen::run(&options, &store, out))
+        }
         CommandArgs::Drill(args) => {
             let (options, store) = (DrillOptions::try_from(args)?, choose()?);
             block_on(drill::run(&options, &store, out))
@@ -182,7 +213,7 @@ fn perform(cli: Cli, out: &Output) -> Result<Exit, Failure> {
 }
 
 /// One thread is enough: the elections have a driver of their own.
-fn block_on(work: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+pub(crate) fn block_on(work: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(work);
     runtime.shutdown_background();

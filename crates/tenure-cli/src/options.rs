@@ -37,7 +37,7 @@ pub(crate) struct ResignOptions {
 }
 
 impl Candidacy {
-    fn new(name: &str, args: CandidateArgs) -> Result<Candidacy, Failure> {
+    pub(crate) fn new(name: &str, args: CandidateArgs) -> Result<Candidacy, Failure> {
         let name = Name::new(name)?;
         if let Some(label) = &args.id {
             CandidateId::new(label, 0).map_err(|error| about("--id", error))?;

@@ -119,28 +119,38 @@ pub(crate) fn is_colored(wish: Color, is_terminal: bool) -> bool {
 /// Logs to the sink, if somebody wants to read it.
 pub(crate) fn start_log(args: &GlobalArgs, sink: &Sink) {
     use tracing_subscriber::filter::LevelFilter;
-    use tracing_subscriber::fmt;
+    use tracing_subscriber::prelude::*;
+    use tracing_subscriber::{Registry, fmt};
 
     let level = match args.verbose {
-        0 => return,
+        0 => LevelFilter::OFF,
         1 => LevelFilter::INFO,
         2 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
     let color = is_colored(args.color, io::stderr().is_terminal());
     let sink = sink.clone();
-    let log = fmt().with_max_level(level).with_ansi(color).with_writer(move || sink.clone());
-    // It fails if there is a logger already, and there is none.
-    let _ = match args.log_format {
-        LogFormat::Text => log.try_init(),
-        LogFormat::Json => log.json().try_init(),
+    let log = fmt::layer::<Registry>().with_ansi(color).with_writer(move || sink.clone());
+    let log = match args.log_format {
+        LogFormat::Text => log.boxed(),
+        LogFormat::Json => log.json().boxed(),
     };
+    let log = (level != LevelFilter::OFF).then(|| log.with_filter(level));
+    #[cfg(feature = "otel")]
+    let spans = crate::otel::layer();
+    #[cfg(not(feature = "otel"))]
+    let spans: Option<LevelFilter> = None;
+    if log.is_none() && spans.is_none() {
+        return;
+    }
+    // It fails if there is a logger already, and there is none.
+    let _ = Registry::default().with(log).with(spans).try_init();
 }
 
 fn event_fields(event: &Event) -> Fields {
     match event {
         Event::Elected { term } => vec![("term", json!(term.get()))],
-        Event::RenewalFailed { term, error } => {
+        Event::RenewalFailed { term, error } | Event::ListenFailed { term, error } => {
             vec![("term", json!(term.get())), ("error", json!(error.to_string()))]
         }
         Event::Draining { term, reason, left } => vec![
@@ -195,6 +205,9 @@ pub(crate) fn sentence(event: &Event) -> Option<String> {
         Event::RenewalFailed { term, error } => {
             format!("a renewal failed, term {term} goes on while it may be trusted: {error}")
         }
+        Event::ListenFailed { error, .. } => {
+            format!("not leading, because messages could not be heard: {error}")
+        }
         Event::Draining { reason: Reason::Resigned, .. } => return None,
         Event::Draining { term, reason, left } => format!(
             "stepping down from term {term} ({}), {} to wind up",
@@ -234,6 +247,7 @@ pub(crate) fn is_worrying(event: &Event) -> bool {
     matches!(
         event,
         Event::RenewalFailed { .. }
+            | Event::ListenFailed { .. }
             | Event::StoreLost { .. }
             | Event::StoreClockStepped { .. }
             | Event::DuplicateLabel { .. }

@@ -5,29 +5,27 @@ use std::sync::Arc;
 
 use tenure::{Error, Name, Store};
 use tenure_cli::process::Keeper;
+#[cfg(feature = "postgres")]
+use tenure_postgres::{AdvisoryConfig, AdvisoryStore, PostgresConfig, PostgresStore};
+#[cfg(feature = "redis")]
+use tenure_redis::{RedisConfig, RedisStore};
 #[cfg(feature = "sqlite")]
 use tenure_sqlite::{Guard, SqliteConfig, SqliteStore};
 
 use crate::exit::Failure;
 use crate::redact;
 
-/// What this build can open, as people write it.
-const HERE: &[&str] = &[
-    #[cfg(feature = "sqlite")]
-    "sqlite:PATH",
-];
-
-/// What tenure is going to know; not in this build.
-const ELSEWHERE: [&str; 9] = [
-    "postgres://",
-    "postgresql://",
-    "postgres+advisory://",
-    "redis://",
-    "rediss://",
-    "redis+sentinel://",
-    "rediss+sentinel://",
-    "redis+cluster://",
-    "rediss+cluster://",
+/// What tenure knows, as people write it, and whether this build has it.
+const KNOWN: [(&str, bool); 9] = [
+    ("sqlite:PATH", cfg!(feature = "sqlite")),
+    ("postgres://", cfg!(feature = "postgres")),
+    ("postgres+advisory://", cfg!(feature = "postgres")),
+    ("redis://", cfg!(feature = "redis")),
+    ("rediss://", cfg!(feature = "redis")),
+    ("redis+sentinel://", cfg!(feature = "redis")),
+    ("rediss+sentinel://", cfg!(feature = "redis")),
+    ("redis+cluster://", cfg!(feature = "redis")),
+    ("rediss+cluster://", cfg!(feature = "redis")),
 ];
 
 /// A store that was chosen and checked, but not opened.
@@ -44,6 +42,12 @@ pub(crate) struct StoreChoice {
 enum KindChoice {
     #[cfg(feature = "sqlite")]
     Sqlite(SqliteConfig),
+    #[cfg(feature = "postgres")]
+    Postgres(PostgresConfig),
+    #[cfg(feature = "postgres")]
+    Advisory(AdvisoryConfig),
+    #[cfg(feature = "redis")]
+    Redis(RedisConfig),
 }
 
 impl StoreChoice {
@@ -63,19 +67,21 @@ impl StoreChoice {
                 _ => format!("{url:?} is no URL of a store; known are {}", all_known()),
             }));
         };
-        #[cfg(feature = "sqlite")]
-        if scheme == "sqlite" {
-            let config = SqliteConfig::from_url(url)?;
-            let kind = KindChoice::Sqlite(config);
-            return Ok(StoreChoice { url: url.to_owned(), is_default: false, kind });
-        }
-        let known = scheme == "sqlite"
-            || ELSEWHERE.iter().any(|known| known.strip_suffix("://") == Some(scheme));
-        Err(Failure::usage(if known {
-            format!("this build has no support for {scheme} yet; it knows {}", HERE.join(", "))
-        } else {
-            format!("there is no store of the scheme {scheme:?}; known are {}", all_known())
-        }))
+        let kind = match scheme {
+            #[cfg(feature = "sqlite")]
+            "sqlite" => KindChoice::Sqlite(SqliteConfig::from_url(url)?),
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => KindChoice::Postgres(PostgresConfig::from_url(url)?),
+            #[cfg(feature = "postgres")]
+            "postgres+advisory" | "postgresql+advisory" => {
+                KindChoice::Advisory(AdvisoryConfig::from_url(url)?)
+            }
+            #[cfg(feature = "redis")]
+            "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+            | "rediss+cluster" => KindChoice::Redis(RedisConfig::from_url(url)?),
+            _ => return Err(unknown(scheme)),
+        };
+        Ok(StoreChoice { url: url.to_owned(), is_default: false, kind })
     }
 
     #[cfg(feature = "sqlite")]
@@ -103,6 +109,8 @@ impl StoreChoice {
         match self.kind {
             #[cfg(feature = "sqlite")]
             KindChoice::Sqlite(ref config) => Some(config.path()),
+            #[allow(unreachable_patterns, reason = "in a build with one store")]
+            _ => None,
         }
     }
 
@@ -114,19 +122,42 @@ impl StoreChoice {
                 let sqlite = config.clone().open()?;
                 Ok(Opened { store: Arc::new(sqlite.clone()), kind: Kind::Sqlite(sqlite) })
             }
+            #[cfg(feature = "postgres")]
+            KindChoice::Postgres(ref config) => {
+                let postgres = config.clone().open();
+                Ok(Opened { store: Arc::new(postgres.clone()), kind: Kind::Postgres(postgres) })
+            }
+            #[cfg(feature = "postgres")]
+            KindChoice::Advisory(ref config) => {
+                let advisory = config.clone().open();
+                Ok(Opened { store: Arc::new(advisory.clone()), kind: Kind::Advisory(advisory) })
+            }
+            #[cfg(feature = "redis")]
+            KindChoice::Redis(ref config) => {
+                let redis = config.clone().open()?;
+                Ok(Opened { store: Arc::new(redis.clone()), kind: Kind::Redis(redis) })
+            }
         }
     }
 }
 
 /// A store that is open.
+#[derive(Clone)]
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
     kind: Kind,
 }
 
+#[derive(Clone)]
 enum Kind {
     #[cfg(feature = "sqlite")]
     Sqlite(SqliteStore),
+    #[cfg(feature = "postgres")]
+    Postgres(PostgresStore),
+    #[cfg(feature = "postgres")]
+    Advisory(AdvisoryStore),
+    #[cfg(feature = "redis")]
+    Redis(RedisStore),
 }
 
 impl Opened {
@@ -142,6 +173,24 @@ impl Opened {
             Kind::Sqlite(ref sqlite) => {
                 sqlite.attest(Guard { pid: keeper.pid(), group: Some(keeper.group()) }).await
             }
+            // On Postgres and Redis nobody takes over before the lease has run out. An advisory
+            // lock is free when its session ends, and no record changes that: a weaker promise.
+            #[allow(unreachable_patterns, reason = "in a build with one store")]
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the store know that nobody can prove our commands dead, because there are several: a
+    /// successor waits for the lease to run out. Process 1 outlives them all, or they end with it.
+    ///
+    /// # Cancel safety
+    /// As for [`Opened::attest`].
+    pub(crate) async fn attest_nobody(&self) -> Result<(), Error> {
+        match self.kind {
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(ref sqlite) => sqlite.attest(Guard { pid: 1, group: None }).await,
+            #[allow(unreachable_patterns, reason = "in a build with one store")]
+            _ => Ok(()),
         }
     }
 
@@ -150,6 +199,8 @@ impl Opened {
     pub(crate) fn sqlite(&self) -> Option<&SqliteStore> {
         match &self.kind {
             Kind::Sqlite(sqlite) => Some(sqlite),
+            #[allow(unreachable_patterns, reason = "in a build with one store")]
+            _ => None,
         }
     }
 
@@ -161,6 +212,12 @@ impl Opened {
         match self.kind {
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(ref sqlite) => sqlite.elections().await,
+            #[cfg(feature = "postgres")]
+            Kind::Postgres(ref postgres) => postgres.elections().await,
+            #[cfg(feature = "postgres")]
+            Kind::Advisory(ref advisory) => advisory.elections().await,
+            #[cfg(feature = "redis")]
+            Kind::Redis(ref redis) => redis.elections().await,
         }
     }
 }
@@ -170,9 +227,25 @@ fn is_scheme(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
+fn unknown(scheme: &str) -> Failure {
+    let is_known = KNOWN.iter().any(|(url, _)| url.split(':').next() == Some(scheme));
+    Failure::usage(match is_known {
+        true => format!("this build has no support for {scheme}; it knows {}", listed(true)),
+        false => format!("there is no store of the scheme {scheme:?}; known are {}", all_known()),
+    })
+}
+
 fn all_known() -> String {
-    let not_yet = ELSEWHERE.join(", ");
-    format!("{} (and not in this build: {not_yet})", HERE.join(", "))
+    match listed(false).as_str() {
+        "" => listed(true),
+        missing => format!("{} (and not in this build: {missing})", listed(true)),
+    }
+}
+
+/// Those that this build has, or those that it has not.
+fn listed(here: bool) -> String {
+    let urls = KNOWN.iter().filter(|(_, is_here)| *is_here == here).map(|(url, _)| *url);
+    urls.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -193,11 +266,21 @@ mod tests {
     }
 
     #[test]
-    fn a_scheme_of_a_later_build_is_refused_as_such() {
-        for url in ["postgres://u:hunter2@h/db", "redis+cluster://a,b", "rediss://h"] {
-            let says = refusal(url);
-            assert!(says.contains("this build has no support for"), "{says}");
-            assert!(!says.contains("hunter2"), "{says}");
+    fn what_this_build_knows_it_opens_and_the_rest_is_refused_as_such() {
+        let urls = ["postgres://h", "postgres+advisory://h", "redis://h", "rediss://h"];
+        let more = ["redis+sentinel://a,b/mymaster", "redis+cluster://a,b", "rediss+cluster://a"];
+        for url in urls.into_iter().chain(more) {
+            let (scheme, _) = url.split_once(':').expect("a scheme");
+            let is_here = KNOWN.iter().any(|(known, here)| {
+                known.split_once(':').is_some_and(|(known, _)| known == scheme) && *here
+            });
+            match StoreChoice::new(Some(url)) {
+                Ok(_) => assert!(is_here, "{url}"),
+                Err(failure) => {
+                    let says = failure.error.to_string();
+                    assert!(!is_here && says.contains("this build has no support for"), "{says}");
+                }
+            }
         }
     }
 

@@ -2,11 +2,19 @@
 
 pub(crate) mod campaign;
 pub(crate) mod completions;
+pub(crate) mod cron;
+pub(crate) mod doctor;
 mod guard;
+pub(crate) mod letters;
+pub(crate) mod listen;
 pub(crate) mod man;
+pub(crate) mod migrate;
+pub(crate) mod notify;
+pub(crate) mod post;
 pub(crate) mod resign;
 pub(crate) mod run;
 mod screen;
+pub(crate) mod serve;
 pub(crate) mod status;
 mod supervise;
 pub(crate) mod watch;
@@ -15,7 +23,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use tenure::{
-    BootClock, CandidateId, Clock as _, Election, Error, ErrorKind, Event, Events, Leader, Name,
+    BootClock, CandidateId, Clock as _, Election, ElectionBuilder, Error, ErrorKind, Event, Events,
+    Leader, Name,
 };
 use tenure_core::{Op, Reply, Store};
 use tokio::task::JoinSet;
@@ -64,6 +73,11 @@ fn note_default_store(choice: &StoreChoice, out: &Output) {
 
 /// Makes the election; it takes no part yet.
 fn build(candidacy: &Candidacy, opened: &Opened) -> Result<Election, Failure> {
+    Ok(builder(candidacy, opened).build()?)
+}
+
+/// Sets the election up; nothing is checked yet.
+fn builder(candidacy: &Candidacy, opened: &Opened) -> ElectionBuilder {
     let Candidacy { name, label, timing, metadata } = candidacy;
     let mut builder = Election::builder(name.as_str(), opened.store.clone())
         .ttl(timing.ttl)
@@ -76,7 +90,16 @@ fn build(candidacy: &Candidacy, opened: &Opened) -> Result<Election, Failure> {
     if let Some(metadata) = metadata {
         builder = builder.metadata(metadata.as_str());
     }
-    Ok(builder.build()?)
+    builder
+}
+
+/// The payload of a message, as it was given; `-` is stdin.
+fn payload(given: Option<&str>) -> Result<String, Failure> {
+    match given {
+        None => Ok("{}".to_owned()),
+        Some("-") => Ok(std::io::read_to_string(std::io::stdin())?.trim().to_owned()),
+        Some(json) => Ok(json.to_owned()),
+    }
 }
 
 /// Tells what happens in elections, beside whatever else is going on.

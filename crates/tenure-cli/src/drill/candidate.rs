@@ -33,6 +33,9 @@ pub(crate) const CANDIDATE: &str = "__drill-candidate";
 /// How long one piece of work takes, from the question to the write. It bounds the load too.
 const THINK: Duration = Duration::from_millis(10);
 
+/// How long to leave a store alone that did not do as it was told.
+const REST: Duration = Duration::from_millis(50);
+
 /// How long the work goes on after it was told to stop.
 const WIND_UP: Duration = Duration::from_millis(30);
 
@@ -95,7 +98,7 @@ fn perform(label: &str, brief: &str, out: &Output) -> Result<Exit, Failure> {
     let ttl = Duration::from_millis(brief["ttl_ms"].as_u64().unwrap_or(0));
     let store = StoreChoice::new(std::env::var("TENURE_STORE").ok().as_deref())?;
     let opened = store.open()?;
-    let work = workload(&opened, Path::new(text("place")), &election)?;
+    let work = workload(&store.url, Path::new(text("place")), &election, ttl)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(take_part(&election, ttl, label, &opened, work, out));
     runtime.shutdown_background();
@@ -221,13 +224,13 @@ impl Writer {
         loop {
             match self.work.begin(self.tenure.term()) {
                 Ok(counter) => return Some(counter),
-                Err(Refusal::Stale { mark }) => {
-                    self.tell("write_refused", vec![("mark", json!(mark.get()))]);
+                Err(Refusal::Stale(why)) => {
+                    self.tell("write_refused", vec![("why", json!(why))]);
                     return None;
                 }
                 Err(Refusal::Failed(why)) => self.tell("write_failed", vec![("why", json!(why))]),
             }
-            pause(THINK);
+            pause(REST);
             if !self.tenure.is_current() {
                 return None;
             }
@@ -250,12 +253,14 @@ impl Writer {
             let row = Row { checked, at, term: term_number, counter: counter_next, candidate };
             match self.work.append(row, term) {
                 Ok(_) => counter = counter_next,
-                Err(Refusal::Stale { mark }) => {
-                    self.tell("write_refused", vec![("mark", json!(mark.get()))]);
+                Err(Refusal::Stale(why)) => {
+                    self.tell("write_refused", vec![("why", json!(why))]);
                     return;
                 }
                 Err(Refusal::Failed(why)) => {
+                    // Perhaps it was done: the same counter again, and the judge knows of both.
                     self.tell("write_failed", vec![("why", json!(why))]);
+                    pause(REST);
                     continue;
                 }
             }

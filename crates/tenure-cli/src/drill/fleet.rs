@@ -81,7 +81,8 @@ enum Message {
 /// The candidates. All are killed when this is dropped.
 pub(crate) struct Fleet {
     brief: Brief,
-    store_url: String,
+    /// One for each lane.
+    urls: Vec<String>,
     envs: Vec<(String, String)>,
     members: Vec<Member>,
     signals: Signals,
@@ -115,24 +116,13 @@ impl Fleet {
     /// No candidate yet; `envs` are for them.
     pub(crate) fn new(
         brief: Brief,
-        store_url: String,
+        urls: Vec<String>,
         envs: Vec<(String, String)>,
         signals: Signals,
     ) -> Fleet {
         let (sender, receiver) = unbounded_channel();
         let (members, told, killed) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Fleet {
-            brief,
-            store_url,
-            envs,
-            members,
-            signals,
-            sender,
-            receiver,
-            started: 0,
-            killed,
-            told,
-        }
+        Fleet { brief, urls, envs, members, signals, sender, receiver, started: 0, killed, told }
     }
 
     /// Starts a candidate in this place.
@@ -142,7 +132,7 @@ impl Fleet {
         let mut child = Command::new(own_binary()?)
             .args([CANDIDATE, &label(lane), &self.brief.to_json().to_string()])
             // Not as an argument: there may be a password in it.
-            .env("TENURE_STORE", &self.store_url)
+            .env("TENURE_STORE", self.urls.get(lane).map_or("", String::as_str))
             .envs(self.envs.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -47,11 +47,13 @@ pub(in super::super) fn sound() -> Record {
     let last = Told { reason: "resigned".to_owned(), ..told(0, 9000, "draining", 4) };
     let round = |fault, process, millis, term| Round {
         fault,
+        shape: "",
         process,
         lane: process,
         term,
         at: at(millis),
-        thawed: (fault == Fault::Freeze).then_some(at(5400)),
+        changes: true,
+        over: (fault == Fault::Freeze).then_some(at(5400)),
     };
     Record {
         election: Name::new("tenure-drill-x").unwrap(),
@@ -59,6 +61,7 @@ pub(in super::super) fn sound() -> Record {
         seed: 7,
         candidates: 3,
         timing: Timing::new(Duration::from_secs(3)),
+        admits_overlap: false,
         began: at(0),
         ended: at(9500),
         told: vec![
@@ -159,8 +162,55 @@ fn each_other_broken_promise_is_noticed() {
         record.told.retain(|t| t.term != 1 || !(t.is("draining") || t.is("stepped_down")));
     });
     assert_noticed("fence", |record| record.rows.push(row(1, 7000, 2, 7)));
-    assert_noticed("fence", |record| record.rows[4].counter = 4);
+    assert_noticed("fence", |record| record.rows[3].counter = 3);
     assert_noticed("fence", |record| drop(record.rows.remove(2)));
+}
+
+#[test]
+fn a_write_that_nobody_was_sure_of_may_be_there_twice_in_its_own_term_only() {
+    let mut record = sound();
+    record.rows.insert(5, row(2, 5999, 3, 4));
+    assert_eq!(judge(&record, None).violations, [""; 0]);
+    assert_noticed("fence", |record| record.rows.push(row(2, 6060, 3, 5)));
+}
+
+#[test]
+fn an_overlap_that_the_store_admits_is_measured_and_bounded() {
+    let mut record = sound();
+    record.admits_overlap = true;
+    find(&mut record, "elected", 3).at = at(4800);
+    let judgement = judge(&record, None);
+    assert_eq!(judgement.violations, [""; 0]);
+    assert_eq!(judgement.overlaps, 1);
+    assert_eq!(judgement.longest_overlap, Some(Duration::from_millis(90)));
+    // Longer than the ttl is not admitted, and neither is a write that passes the fence.
+    record.timing = Timing::new(Duration::from_secs(1));
+    find(&mut record, "trusts", 2).until = Some(at(9000));
+    find(&mut record, "draining", 2).at = at(8990);
+    find(&mut record, "stepped_down", 2).at = at(8995);
+    let violations = judge(&record, None).violations;
+    assert!(violations.iter().any(|v| v.starts_with("overlap")), "{violations:#?}");
+    let mut record = sound();
+    record.admits_overlap = true;
+    record.rows.push(row(1, 7000, 2, 7));
+    assert!(!judge(&record, None).is_sound());
+}
+
+#[test]
+fn what_may_go_on_has_no_gap_if_it_does() {
+    let mut record = sound();
+    let calm = Round { fault: Fault::Reset, changes: false, ..record.rounds[0].clone() };
+    record.rounds.insert(0, Round { at: at(1500), ..calm.clone() });
+    let judgement = judge(&record, None);
+    let line = judgement.lines.iter().find(|line| line.fault == Fault::Reset).unwrap();
+    assert_eq!((line.rounds, line.gaps.len(), line.terms), (1, 0, 0));
+    assert_eq!(judgement.unplanned, 0);
+    // If it does not, the gap is its own.
+    record.rounds.remove(1);
+    let judgement = judge(&record, None);
+    let line = judgement.lines.iter().find(|line| line.fault == Fault::Reset).unwrap();
+    assert_eq!(line.gaps, [Duration::from_millis(544)]);
+    assert_eq!(judgement.unplanned, 0);
 }
 
 #[test]

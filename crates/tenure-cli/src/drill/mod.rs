@@ -4,7 +4,10 @@
 //! whoever leads, and writes down what happens on the one clock that all of them share. It never
 //! touches an election that it did not name itself, and removes its own when it is over.
 
-#![cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "no store to have drills on"))]
+#![cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres", feature = "redis")),
+    allow(dead_code, reason = "no store to have drills on")
+)]
 
 pub(crate) mod candidate;
 mod fleet;
@@ -13,10 +16,17 @@ mod judge;
 mod options;
 mod place;
 pub(crate) mod plan;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod progress;
+mod proxy;
 mod record;
+#[cfg(feature = "redis")]
+mod redis;
 mod report;
+mod restart;
 mod rounds;
+mod route;
 #[cfg(feature = "sabotage")]
 mod sabotage;
 mod show;
@@ -27,6 +37,7 @@ mod wall_clock;
 use std::time::Duration;
 
 use tenure::{BootClock, Name};
+use tenure_core::Expiry;
 
 use self::candidate::Brief;
 use self::fleet::{Fleet, Halt};
@@ -35,6 +46,7 @@ pub(crate) use self::options::DrillOptions;
 use self::place::Place;
 use self::plan::{Fault, Plan};
 use self::progress::Progress;
+use self::proxy::Proxy;
 use self::record::Record;
 use self::rounds::Scene;
 use self::wall_clock::WallClock;
@@ -51,77 +63,145 @@ pub(crate) async fn run(
     out: &Output,
 ) -> Result<Exit, Failure> {
     let signals = Signals::listen()?;
-    let opened = choice.open()?;
-    options.timing.check_store_minimum(opened.store.info().min_ttl)?;
+    options.timing.check_store_minimum(choice.open()?.store.info().min_ttl)?;
     let place = Place::new()?;
-    let ground = ground::ground(&opened, place.path())?;
+    let name = format!("tenure-drill-{:08x}", fastrand::Rng::new().u32(..));
+    let election = Name::new(&name)?;
+    let ground = ground::ground(choice, place.path(), &election, options.timing.ttl)?;
     let faults = faults(options, &*ground)?;
     let steps = faults.contains(&Fault::Clock);
     let clock = steps.then(|| WallClock::new(place.path())).transpose()?;
-    let name = format!("tenure-drill-{:08x}", fastrand::Rng::new().u32(..));
-    let election = Name::new(&name)?;
     out.say(&introduction(options, choice, &faults, &election));
 
-    let brief = Brief {
-        election: election.clone(),
-        ttl: options.timing.ttl,
-        place: place.path().display().to_string(),
+    let opened = StoreChoice::new(Some(&ground.url()))?.open()?;
+    let drill = Drill { options, choice, election: &election, ground: &*ground, opened, out };
+    let done = match ground.prepare().await {
+        Ok(()) => drill.perform(&faults, clock, &place, signals).await,
+        Err(failure) => Err(failure),
     };
-    let envs = clock.as_ref().map(WallClock::envs).unwrap_or_default();
-    let mut scene = Scene {
-        election: &election,
-        timing: options.timing,
-        candidates: options.candidates,
-        store: opened.store.clone(),
-        ground: &*ground,
-        fleet: Fleet::new(brief, choice.url.clone(), envs, signals),
-        clock,
-        rounds: Vec::new(),
-        progress: Progress::new(out),
-    };
-    let began = BootClock::time();
-    let plan = Plan::new(options.seed, &faults, options.timing.renew_every);
-    let halted = scene.run(plan, options.extent).await.err();
-    scene.fleet.finish(options.timing.drain + Duration::from_secs(5)).await;
-    let ended = BootClock::time();
-    let Scene { fleet, rounds, .. } = scene;
-    let rows = ground.rows();
-    clean_up(&*ground, &opened, &election, options, out).await;
-    let (told, killed) = (fleet.told.clone(), fleet.killed.clone());
-    let record = Record {
-        election,
-        store: redact(&choice.url).into_owned(),
-        seed: options.seed,
-        candidates: options.candidates,
-        timing: options.timing,
-        began,
-        ended,
-        told,
-        killed,
-        rounds,
-        rows: rows?,
-    };
+    drill.clean_up().await;
+    let (record, halted) = done?;
     conclude(&record, halted, options, out)
+}
+
+/// One drill, while it leaves something in the store.
+struct Drill<'a> {
+    options: &'a DrillOptions,
+    choice: &'a StoreChoice,
+    election: &'a Name,
+    ground: &'a dyn Ground,
+    opened: Opened,
+    out: &'a Output,
+}
+
+impl Drill<'_> {
+    /// Goes through all rounds. Whatever happened, nobody takes part any more afterwards.
+    async fn perform(
+        &self,
+        faults: &[Fault],
+        clock: Option<WallClock>,
+        place: &Place,
+        signals: Signals,
+    ) -> Result<(Record, Option<Halt>), Failure> {
+        let Drill { options, election, ground, .. } = *self;
+        let (timing, candidates) = (options.timing, options.candidates);
+        let brief = Brief {
+            election: election.clone(),
+            ttl: timing.ttl,
+            place: place.path().display().to_string(),
+        };
+        let envs = clock.as_ref().map(WallClock::envs).unwrap_or_default();
+        let (proxy, urls) = ways(ground, candidates)?;
+        let mut scene = Scene {
+            election,
+            timing,
+            candidates,
+            store: self.opened.store.clone(),
+            ground,
+            fleet: Fleet::new(brief, urls, envs, signals),
+            proxy,
+            clock,
+            restart_cmd: options.restart_cmd.clone(),
+            rounds: Vec::new(),
+            progress: Progress::new(self.out),
+        };
+        let began = BootClock::time();
+        let plan = Plan::new(options.seed, faults, timing.renew_every);
+        let halted = scene.run(plan, options.extent).await.err();
+        scene.fleet.finish(timing.drain + Duration::from_secs(5)).await;
+        let ended = BootClock::time();
+        let Scene { fleet, rounds, .. } = scene;
+        let record = Record {
+            election: election.clone(),
+            store: redact(&self.choice.url).into_owned(),
+            seed: options.seed,
+            candidates,
+            timing,
+            admits_overlap: self.opened.store.info().expiry == Expiry::Connection,
+            began,
+            ended,
+            told: fleet.told.clone(),
+            killed: fleet.killed.clone(),
+            rounds,
+            rows: ground.rows().await?,
+        };
+        Ok((record, halted))
+    }
+
+    /// Leaves the store as it was found.
+    async fn clean_up(&self) {
+        let Drill { options, election, ground, opened, out, .. } = self;
+        let cleaned = ground::clean_up(*ground, opened, election, options.timing.ttl).await;
+        if let Err(failure) = cleaned {
+            out.warn(&format!(
+                "things of the drill {election} are left in the store ({:#}); {}",
+                failure.error,
+                ground.leavings()
+            ));
+        }
+    }
+}
+
+/// How each candidate gets to the store: through a proxy, where there is a network.
+fn ways(ground: &dyn Ground, candidates: usize) -> Result<(Option<Proxy>, Vec<String>), Failure> {
+    let Some((route, hosts)) = ground.route().and_then(|route| Some((route, route.hosts()?)))
+    else {
+        return Ok((None, vec![ground.url(); candidates]));
+    };
+    let proxy = Proxy::start(candidates, hosts)?;
+    let urls = (0..candidates).map(|lane| route.url_through(proxy.doors(lane))).collect();
+    Ok((Some(proxy), urls))
 }
 
 /// What is to be done to the leaders: what was asked for, or all that the store can have.
 fn faults(options: &DrillOptions, ground: &dyn Ground) -> Result<Vec<Fault>, Failure> {
-    let possible = ground.faults();
-    let Some(wanted) = &options.faults else { return Ok(possible.to_vec()) };
+    let mut possible = ground.faults().to_vec();
+    let has_server = ground.url().contains("://");
+    if options.restart_cmd.is_some() && has_server {
+        possible.push(Fault::Restart);
+    }
+    let Some(wanted) = &options.faults else {
+        return match &options.restart_cmd {
+            Some(_) if !has_server => Err(impossible(Fault::Restart, ground, &possible)),
+            _ => Ok(possible),
+        };
+    };
     // The wall clock is the candidates', not the store's.
     let can = |fault: &Fault| possible.contains(fault) || *fault == Fault::Clock;
     match wanted.iter().find(|fault| !can(fault)) {
         None => Ok(wanted.clone()),
-        Some(fault) => {
-            let names: Vec<&str> = possible.iter().map(|fault| fault.name()).collect();
-            Err(Failure::usage(format!(
-                "the fault {} {}; possible are {}, clock",
-                fault.name(),
-                ground.why_not(*fault),
-                names.join(", ")
-            )))
-        }
+        Some(Fault::Restart) if has_server => Err(Failure::usage(
+            "the fault restart needs a command that restarts the store: --restart-cmd 'systemctl \
+             restart postgresql'. A drill never restarts a store by itself",
+        )),
+        Some(fault) => Err(impossible(*fault, ground, &possible)),
     }
+}
+
+fn impossible(fault: Fault, ground: &dyn Ground, possible: &[Fault]) -> Failure {
+    let names: Vec<&str> = possible.iter().map(|fault| fault.name()).collect();
+    let (name, why) = (fault.name(), ground.why_not(fault));
+    Failure::usage(format!("the fault {name} {why}; possible are {}, clock", names.join(", ")))
 }
 
 fn introduction(
@@ -139,19 +219,6 @@ fn introduction(
         names.join(", "),
         options.seed
     )
-}
-
-async fn clean_up(
-    ground: &dyn Ground,
-    opened: &Opened,
-    election: &Name,
-    options: &DrillOptions,
-    out: &Output,
-) {
-    let cleaned = ground::clean_up(ground, opened, election, options.timing.ttl).await;
-    if let Err(error) = cleaned {
-        out.warn(&format!("the election {election} was left in the store: {error}"));
-    }
 }
 
 fn conclude(

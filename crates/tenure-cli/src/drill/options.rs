@@ -29,6 +29,8 @@ pub(crate) struct DrillOptions {
     pub(crate) faults: Option<Vec<Fault>>,
     pub(crate) seed: u64,
     pub(crate) report: Option<PathBuf>,
+    /// Restarts the store.
+    pub(crate) restart_cmd: Option<String>,
     pub(crate) timing: Timing,
 }
 
@@ -36,7 +38,8 @@ impl TryFrom<DrillArgs> for DrillOptions {
     type Error = Failure;
 
     fn try_from(args: DrillArgs) -> Result<DrillOptions, Failure> {
-        let DrillArgs { candidates, rounds, duration, faults, seed, report, ttl } = args;
+        let DrillArgs { candidates, rounds, duration, faults, seed, report, restart_cmd, ttl } =
+            args;
         if !CANDIDATES.contains(&candidates) {
             let (least, most) = CANDIDATES.into_inner();
             return Err(Failure::usage(format!(
@@ -53,7 +56,7 @@ impl TryFrom<DrillArgs> for DrillOptions {
         let faults = (!faults.is_empty()).then(|| each_once(faults));
         // Short enough to be typed again.
         let seed = seed.unwrap_or_else(|| fastrand::Rng::new().u64(..1_000_000));
-        Ok(DrillOptions { candidates, extent, faults, seed, report, timing })
+        Ok(DrillOptions { candidates, extent, faults, seed, report, restart_cmd, timing })
     }
 }
 

@@ -13,11 +13,13 @@ pub(crate) enum Fault {
     Freeze,
     /// It is asked to resign: a clean hand-over
     Resign,
-    /// Its connection is cut
+    /// Its connections are closed, and new ones too, until somebody else leads
     Cut,
-    /// Its connection is reset
+    /// What it sends, or is sent, does not arrive, until somebody else leads; then it does, late
+    Hole,
+    /// Its connections are reset
     Reset,
-    /// Its connection is slowed down
+    /// What it sends and is sent arrives later
     Delay,
     /// The store is restarted
     Restart,
@@ -26,6 +28,11 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
+    /// Whether leadership may go on under it: then there is no gap.
+    pub(crate) fn may_go_on(self) -> bool {
+        matches!(self, Fault::Reset | Fault::Delay | Fault::Restart | Fault::Clock)
+    }
+
     /// As it is written on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -33,6 +40,7 @@ impl Fault {
             Fault::Freeze => "freeze",
             Fault::Resign => "resign",
             Fault::Cut => "cut",
+            Fault::Hole => "hole",
             Fault::Reset => "reset",
             Fault::Delay => "delay",
             Fault::Restart => "restart",
@@ -46,6 +54,8 @@ impl Fault {
 pub(crate) struct Step {
     pub(crate) fault: Fault,
     pub(crate) pause: Duration,
+    /// How often each fault has been there before: those that have several shapes take turns.
+    pub(crate) turn: usize,
 }
 
 /// Faults without end: each turn has every one of them once, in an order of its own.
@@ -53,6 +63,7 @@ pub(crate) struct Step {
 pub(crate) struct Plan {
     faults: Vec<Fault>,
     turn: Vec<Fault>,
+    turns: usize,
     rng: fastrand::Rng,
     renew_every: Duration,
 }
@@ -62,7 +73,7 @@ impl Plan {
     /// moment between two renewals.
     pub(crate) fn new(seed: u64, faults: &[Fault], renew_every: Duration) -> Plan {
         let rng = fastrand::Rng::with_seed(seed);
-        Plan { faults: faults.to_vec(), turn: Vec::new(), rng, renew_every }
+        Plan { faults: faults.to_vec(), turn: Vec::new(), turns: 0, rng, renew_every }
     }
 }
 
@@ -74,9 +85,11 @@ impl Iterator for Plan {
         if self.turn.is_empty() {
             self.turn.clone_from(&self.faults);
             self.rng.shuffle(&mut self.turn);
+            self.turns += 1;
         }
         let pause = self.renew_every.mul_f64(0.25 + self.rng.f64());
-        self.turn.pop().map(|fault| Step { fault, pause })
+        let turn = self.turns - 1;
+        self.turn.pop().map(|fault| Step { fault, pause, turn })
     }
 }
 

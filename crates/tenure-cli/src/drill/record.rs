@@ -23,6 +23,9 @@ pub(crate) struct Record {
     pub(crate) seed: u64,
     pub(crate) candidates: usize,
     pub(crate) timing: Timing,
+    /// Whether the store's promise admits two leaders for a while: one that frees a lease with its
+    /// connection can't know whether the holder has noticed.
+    pub(crate) admits_overlap: bool,
     pub(crate) began: Time,
     pub(crate) ended: Time,
     pub(crate) told: Vec<Told>,
@@ -171,20 +174,29 @@ impl Record {
         })
     }
 
-    /// How long nobody worked because of a round, if somebody led after it.
-    pub(crate) fn gap(&self, round: &Round, reigns: &[Reign]) -> Option<Duration> {
+    /// The reign that began because of a round; `None` if leadership went on.
+    pub(crate) fn next<'a>(&self, round: &Round, reigns: &'a [Reign]) -> Option<&'a Reign> {
         let next = reigns.iter().find(|reign| reign.term > round.term)?;
         let later = self.rounds.iter().find(|later| later.at > round.at);
-        if round.fault == Fault::Clock && later.is_none_or(|later| next.from > later.at) {
-            // It changed nothing, as it should; the next fault did.
-            return None;
-        }
+        // What begins after the next fault is the doing of that one.
+        let is_its = round.changes || later.is_some_and(|later| next.from <= later.at);
+        is_its.then_some(next)
+    }
+
+    /// How long nobody worked because of a round, if somebody else led after it.
+    pub(crate) fn gap(&self, round: &Round, reigns: &[Reign]) -> Option<Duration> {
+        let next = self.next(round, reigns)?;
         let own = |told: &&Told| told.process == round.process && told.term == round.term;
         let from = match round.fault {
             // The leader goes on until its work has ended.
             Fault::Resign => {
                 let mut own = self.told.iter().filter(own);
                 own.find(|told| told.is("stepped_down")).map_or(round.at, |told| told.at)
+            }
+            // It works on, as slowly as it can, until it may not.
+            Fault::Delay => {
+                let own = reigns.iter().find(|reign| reign.term == round.term);
+                own.map_or(round.at, |own| own.draining.unwrap_or(own.until).max(round.at))
             }
             _ => round.at,
         };
@@ -207,10 +219,11 @@ impl Record {
             ));
         };
         for round in &self.rounds {
-            let fault = format!(",\"fault\":\"{}\"", round.fault.name());
-            add(round.at, "fault", Some(label(round.lane)), round.term, fault);
-            if let Some(at) = round.thawed {
-                add(at, "thawed", Some(label(round.lane)), round.term, String::new());
+            let fault =
+                format!(",\"fault\":\"{}\",\"shape\":{}", round.fault.name(), json!(round.shape));
+            add(round.at, "fault", Some(label(round.lane)), round.term, fault.clone());
+            if let Some(at) = round.over {
+                add(at, "fault_over", Some(label(round.lane)), round.term, fault);
             }
         }
         for row in &self.rows {

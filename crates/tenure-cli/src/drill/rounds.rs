@@ -12,6 +12,8 @@ use super::ground::Ground;
 use super::options::Extent;
 use super::plan::{Fault, Plan, Step};
 use super::progress::Progress;
+use super::proxy::{Proxy, Way};
+use super::restart;
 use super::wall_clock::WallClock;
 use crate::exit::Failure;
 
@@ -22,14 +24,27 @@ const FREEZE_TRIES: usize = 200;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Round {
     pub(crate) fault: Fault,
+    /// Which of the fault's shapes it was, in words; empty if it has only one.
+    pub(crate) shape: &'static str,
     pub(crate) process: usize,
     pub(crate) lane: usize,
     /// The term that it led.
     pub(crate) term: u64,
     /// Just before the fault.
     pub(crate) at: Time,
-    /// When it went on, if it had been frozen.
-    pub(crate) thawed: Option<Time>,
+    /// Whether another leader had to come of it.
+    pub(crate) changes: bool,
+    /// When it was over, if it lasted: a process that was frozen, a connection that was cut.
+    pub(crate) over: Option<Time>,
+}
+
+/// What a network fault does, and whether leadership can go on under it.
+struct Weather {
+    /// What comes before it, until the next renewal.
+    first: Way,
+    way: Way,
+    shape: &'static str,
+    changes: bool,
 }
 
 /// All that a drill works with.
@@ -40,7 +55,10 @@ pub(crate) struct Scene<'a> {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) ground: &'a dyn Ground,
     pub(crate) fleet: Fleet,
+    /// Between the candidates and a store that is reached by a network.
+    pub(crate) proxy: Option<Proxy>,
     pub(crate) clock: Option<WallClock>,
+    pub(crate) restart_cmd: Option<String>,
     pub(crate) rounds: Vec<Round>,
     pub(crate) progress: Progress,
 }
@@ -82,33 +100,94 @@ impl Scene<'_> {
         self.leader().await?;
         self.fleet.listen(step.pause).await?;
         // It may be another one by now.
-        let leader = self.leader().await?;
-        let Told { process, lane, term, .. } = leader;
-        let at = match step.fault {
+        let Told { process, lane, term, .. } = self.leader().await?;
+        let fault = step.fault;
+        let (mut shape, mut changes) = ("", !fault.may_go_on());
+        let at = match fault {
             Fault::Kill => self.fleet.kill(process)?,
             Fault::Freeze => self.freeze(process).await?,
             Fault::Resign => self.ask_to_resign(term).await?,
+            Fault::Cut | Fault::Hole | Fault::Delay => {
+                let weather = weather(step, self.timing.ttl);
+                (shape, changes) = (weather.shape, weather.changes);
+                if weather.first != Way::Open {
+                    let since = self.proxy()?.set(lane, weather.first);
+                    self.renews(fault, since, 1).await?;
+                }
+                self.proxy()?.set(lane, weather.way)
+            }
+            Fault::Reset => self.proxy()?.reset(lane),
+            Fault::Restart => BootClock::time(),
             Fault::Clock => match &mut self.clock {
                 Some(clock) => clock.step()?,
                 None => return Ok(()),
             },
-            other => {
-                let sentence = format!("the fault {} is not built in", other.name());
-                return Err(Failure::usage(sentence).into());
-            }
         };
-        let fault = step.fault;
-        self.rounds.push(Round { fault, process, lane, term, at, thawed: None });
-        if fault == Fault::Clock {
-            // Longer than a lease lasts: it is renewed meanwhile, or lost.
-            return self.fleet.listen(self.timing.ttl + self.timing.renew_every).await;
+        let over = None;
+        self.rounds.push(Round { fault, shape, process, lane, term, at, changes, over });
+        if changes {
+            let what = format!("a successor after a {}", fault.name());
+            self.works(&what, term + 1).await?;
+        } else {
+            self.goes_on(fault, at).await?;
         }
-        let what = format!("a successor after a {}", fault.name());
-        self.works(&what, term + 1).await?;
-        match fault {
-            Fault::Kill => self.fleet.start(lane)?,
-            Fault::Freeze => self.thaw(process, term).await?,
-            _ => {}
+        self.mend(fault, process, lane)?;
+        if !changes || matches!(fault, Fault::Kill | Fault::Resign) {
+            return Ok(());
+        }
+        self.knows_its_end(fault, process, term).await
+    }
+
+    fn proxy(&self) -> Result<&Proxy, Failure> {
+        self.proxy.as_ref().ok_or_else(|| Failure::usage("there is no proxy to have faults in"))
+    }
+
+    /// Waits until leadership has shown itself after a fault that it may survive.
+    async fn goes_on(&mut self, fault: Fault, at: Time) -> Result<(), Halt> {
+        let (since, renewals) = match fault {
+            // Longer than a lease lasts: it is renewed meanwhile, or lost.
+            Fault::Clock => {
+                return self.fleet.listen(self.timing.ttl + self.timing.renew_every).await;
+            }
+            Fault::Restart => {
+                if let Some(command) = &self.restart_cmd {
+                    restart::run(command, &mut self.fleet).await?;
+                }
+                (BootClock::time(), 1)
+            }
+            Fault::Delay => (at, 2),
+            _ => (at, 1),
+        };
+        self.renews(fault, since, renewals).await
+    }
+
+    /// Waits until the latest leader has renewed so often, or has just begun to work.
+    async fn renews(&mut self, fault: Fault, since: Time, times: usize) -> Result<(), Halt> {
+        let limit = self.limit();
+        let renewed = |told: &[Told]| {
+            let latest = told.iter().filter(|t| t.is("elected")).max_by_key(|t| t.term)?;
+            let own = |told: &&Told| told.term == latest.term && told.at > since;
+            let count = |event: &str| told.iter().filter(own).filter(|t| t.is(event)).count();
+            (count("trusts") >= times || count("working") > 0).then_some(())
+        };
+        let what = format!("a leader that goes on after a {}", fault.name());
+        self.fleet.wait(&what, limit, renewed).await
+    }
+
+    /// Undoes a fault that lasts.
+    fn mend(&mut self, fault: Fault, process: usize, lane: usize) -> Result<(), Halt> {
+        let over = match fault {
+            Fault::Kill => {
+                self.fleet.start(lane)?;
+                return Ok(());
+            }
+            // In the middle of the reign of another.
+            Fault::Freeze => self.fleet.signal(process, Signal::CONT)?,
+            Fault::Cut | Fault::Hole | Fault::Delay => self.proxy()?.set(lane, Way::Open),
+            _ => return Ok(()),
+        };
+        if let Some(round) = self.rounds.last_mut() {
+            round.over = Some(over);
         }
         Ok(())
     }
@@ -146,19 +225,19 @@ impl Scene<'_> {
         Err(Halt::Found("the leader was always in the middle of a write".to_owned()))
     }
 
-    /// Lets it go on in the middle of the reign of another, and waits until it knows.
-    async fn thaw(&mut self, process: usize, term: u64) -> Result<(), Halt> {
-        let at = self.fleet.signal(process, Signal::CONT)?;
-        if let Some(round) = self.rounds.last_mut() {
-            round.thawed = Some(at);
-        }
+    /// Waits until a former leader has told that its reign is over.
+    async fn knows_its_end(&mut self, fault: Fault, process: usize, term: u64) -> Result<(), Halt> {
         let own = |told: &[Told], events: &[&str]| {
             let is_own = |told: &&Told| told.process == process && told.term == term;
             told.iter().filter(is_own).any(|told| events.contains(&told.event.as_str()))
         };
         let limit = self.limit();
         let is_over = |told: &[Told]| own(told, &["stepped_down"]).then_some(());
-        self.fleet.wait("the end of a reign that was frozen", limit, is_over).await?;
+        let what = format!("the end of a reign after a {}", fault.name());
+        self.fleet.wait(&what, limit, is_over).await?;
+        if fault != Fault::Freeze {
+            return Ok(());
+        }
         // Unless it was just winding up when it was frozen, it had a write in hand.
         let stopped = |told: &[Told]| own(told, &["write_refused", "write_withheld"]).then_some(());
         match self.fleet.wait("a stale write", Duration::from_secs(2), stopped).await {
@@ -177,5 +256,37 @@ impl Scene<'_> {
             }
         }
         Ok(at)
+    }
+}
+
+/// What a fault of the network looks like this time.
+fn weather(step: Step, ttl: Duration) -> Weather {
+    let held = |requests, replies, shape| {
+        let way = Way::Held { requests, replies };
+        Weather { first: Way::Open, way, shape, changes: true }
+    };
+    let slow = |requests, replies| Way::Slow { requests, replies };
+    match (step.fault, step.turn) {
+        (Fault::Hole, turn) => match turn % 4 {
+            0 => held(true, true, "both ways"),
+            1 => held(false, true, "replies lost"),
+            2 => held(true, false, "requests lost"),
+            // The last answer is an old one: who counts from its arrival trusts it too long.
+            _ => Weather {
+                first: slow(Duration::ZERO, ttl / 8),
+                ..held(true, true, "slow, then both ways")
+            },
+        },
+        // No answer comes in time, but each of them comes.
+        (Fault::Delay, turn) if turn % 3 == 1 => {
+            let (first, way) = (Way::Open, slow(ttl / 4, ttl / 4));
+            Weather { first, way, shape: "too much", changes: true }
+        }
+        // Well inside of what a call may take: leadership goes on.
+        (Fault::Delay, _) => {
+            let (first, way) = (Way::Open, slow(Duration::ZERO, ttl / 10));
+            Weather { first, way, shape: "some", changes: false }
+        }
+        _ => Weather { first: Way::Open, way: Way::Cut, shape: "", changes: true },
     }
 }

@@ -86,9 +86,18 @@ pub(crate) fn verdict(record: &Record, judgement: &Judgement) -> String {
         1 => "; leadership changed once without a fault".to_owned(),
         times => format!("; leadership changed {times} times without a fault"),
     };
+    let leaders = match judgement.longest_overlap {
+        None => "never two leaders at once".to_owned(),
+        Some(longest) => format!(
+            "two leaders at once {} for {} at most, which this store's promise admits and the \
+             fence covers",
+            if overlaps == 1 { "once".to_owned() } else { format!("{overlaps} times") },
+            show_gap(longest)
+        ),
+    };
     format!(
-        "passed: {faults}, never two leaders at once, {terms} terms that only rose, \
-         {writes} writes kept, {stopped} stale ones stopped{unplanned}"
+        "passed: {faults}, {leaders}, {terms} terms that only rose, {writes} writes kept, \
+         {stopped} stale ones stopped{unplanned}"
     )
 }
 
@@ -115,6 +124,8 @@ pub(crate) fn fields(record: &Record, judgement: &Judgement, interrupted: bool) 
         ("took_ms", millis(record.ended - record.began)),
         ("rounds", json!(record.rounds.len())),
         ("overlaps", json!(overlaps)),
+        ("overlap_max_ms", json!(judgement.longest_overlap.map(in_millis))),
+        ("overlap_admitted", json!(record.admits_overlap)),
         ("terms", json!(terms)),
         ("writes", json!(writes)),
         ("stale_writes_stopped", json!(stopped)),
@@ -125,7 +136,7 @@ pub(crate) fn fields(record: &Record, judgement: &Judgement, interrupted: bool) 
 }
 
 fn line_object(line: &Line) -> Value {
-    let gap = |gap: Option<Duration>| gap.map(|gap| gap.as_secs_f64() * 1000.0);
+    let gap = |gap: Option<Duration>| gap.map(in_millis);
     json!({
         "fault": line.fault.name(),
         "rounds": line.rounds,
@@ -137,6 +148,10 @@ fn line_object(line: &Line) -> Value {
         "stopped_by_clock": line.stopped_by_clock,
         "terms": line.terms,
     })
+}
+
+fn in_millis(span: Duration) -> f64 {
+    span.as_secs_f64() * 1000.0
 }
 
 fn millis(span: Duration) -> Value {

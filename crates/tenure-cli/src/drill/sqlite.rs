@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior};
 use tenure::{BootClock, Error, ErrorKind, Name, Term, Time};
+use tenure_sqlite::SqliteConfig;
 use tenure_sqlite::fence::{self, FenceError};
 
-use super::ground::{Cleaned, Ground, Refusal, Row, Workload};
+use super::ground::{BY_PROCESS, Doing, Ground, Refusal, Row, Workload};
 use super::plan::Fault;
+use super::route::Route;
 use crate::exit::Failure;
-use crate::store::Opened;
+use crate::store::{Opened, StoreChoice};
 
 /// Where the workload writes, inside the drill's own directory.
 const DATA: &str = "data.db";
@@ -19,44 +21,19 @@ const DATA: &str = "data.db";
 const IS_FREE_WITHIN: Duration = Duration::from_millis(200);
 
 pub(crate) struct SqliteGround {
+    url: String,
     leases: PathBuf,
     data: PathBuf,
 }
 
 impl SqliteGround {
-    pub(crate) fn new(leases: &Path, place: &Path) -> Result<SqliteGround, Failure> {
-        let data = place.join(DATA);
-        open(&data)?;
-        Ok(SqliteGround { leases: leases.to_owned(), data })
-    }
-}
-
-impl Ground for SqliteGround {
-    fn faults(&self) -> &'static [Fault] {
-        &[Fault::Kill, Fault::Freeze, Fault::Resign]
+    pub(crate) fn new(choice: &StoreChoice, place: &Path) -> Result<SqliteGround, Failure> {
+        let config = SqliteConfig::from_url(&choice.url)?;
+        let (leases, data) = (config.path().to_owned(), place.join(DATA));
+        Ok(SqliteGround { url: choice.url.clone(), leases, data })
     }
 
-    fn why_not(&self, fault: Fault) -> &'static str {
-        match fault {
-            Fault::Cut | Fault::Reset | Fault::Delay => {
-                "needs a network between the candidates and the store, and SQLite has none"
-            }
-            Fault::Restart => "needs a server that can be restarted, and SQLite has none",
-            Fault::Kill | Fault::Freeze | Fault::Resign | Fault::Clock => "is possible",
-        }
-    }
-
-    fn is_free(&self) -> bool {
-        [&self.leases, &self.data].into_iter().all(|file| {
-            let free = Connection::open(file).and_then(|file| {
-                file.busy_timeout(IS_FREE_WITHIN)?;
-                file.execute_batch("BEGIN IMMEDIATE; ROLLBACK")
-            });
-            free.is_ok()
-        })
-    }
-
-    fn rows(&self) -> Result<Vec<Row>, Failure> {
+    fn read(&self) -> Result<Vec<Row>, Failure> {
         let number = |column: i64| u64::try_from(column).unwrap_or(0);
         let read = || -> rusqlite::Result<Vec<Row>> {
             let data = Connection::open(&self.data)?;
@@ -76,14 +53,57 @@ impl Ground for SqliteGround {
         };
         Ok(read().map_err(|error| unusable(&error))?)
     }
+}
 
-    fn clean_up<'a>(&'a self, opened: &'a Opened, election: &'a Name) -> Cleaned<'a> {
+impl Ground for SqliteGround {
+    fn faults(&self) -> &'static [Fault] {
+        BY_PROCESS
+    }
+
+    fn why_not(&self, fault: Fault) -> &'static str {
+        match fault {
+            Fault::Restart => "needs a server that can be restarted, and SQLite has none",
+            _ => "needs a network between the candidates and the store, and SQLite has none",
+        }
+    }
+
+    fn prepare(&self) -> Doing<'_, ()> {
+        Box::pin(async move { open(&self.data).map(drop) })
+    }
+
+    fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    fn route(&self) -> Option<&Route> {
+        None
+    }
+
+    fn is_free(&self) -> bool {
+        [&self.leases, &self.data].into_iter().all(|file| {
+            let free = Connection::open(file).and_then(|file| {
+                file.busy_timeout(IS_FREE_WITHIN)?;
+                file.execute_batch("BEGIN IMMEDIATE; ROLLBACK")
+            });
+            free.is_ok()
+        })
+    }
+
+    fn rows(&self) -> Doing<'_, Vec<Row>> {
+        Box::pin(async move { self.read() })
+    }
+
+    fn clean_up<'a>(&'a self, opened: &'a Opened, election: &'a Name) -> Doing<'a, ()> {
         Box::pin(async move {
             match opened.sqlite() {
-                Some(store) => store.forget(election).await,
+                Some(store) => Ok(store.forget(election).await?),
                 None => Ok(()),
             }
         })
+    }
+
+    fn leavings(&self) -> String {
+        "it is vacant and harms nobody".to_owned()
     }
 }
 
@@ -150,7 +170,7 @@ fn unusable(error: &dyn std::fmt::Display) -> Error {
 
 fn refusal(error: FenceError) -> Refusal {
     match error {
-        FenceError::Stale(stale) => Refusal::Stale { mark: stale.mark },
+        FenceError::Stale(stale) => Refusal::Stale(stale.to_string()),
         other => Refusal::Failed(other.to_string()),
     }
 }

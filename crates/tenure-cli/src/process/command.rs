@@ -42,6 +42,33 @@ where
     K: AsRef<OsStr>,
     V: AsRef<OsStr>,
 {
+    match stdin_of_command() {
+        Ok(stdin) => start_with(argv, envs, keeper, stdin),
+        Err(error) => {
+            keeper.group.kill();
+            Err(CannotStart::by_us(error))
+        }
+    }
+}
+
+/// Starts `argv` as [`start`] does, with this as its stdin.
+///
+/// # Errors
+/// As for [`start`].
+///
+/// # Panics
+/// As for [`start`].
+pub fn start_with<I, K, V>(
+    argv: &[OsString],
+    envs: I,
+    keeper: &Keeper,
+    stdin: OwnedFd,
+) -> Result<Running, CannotStart>
+where
+    I: IntoIterator<Item = (K, V)>,
+    K: AsRef<OsStr>,
+    V: AsRef<OsStr>,
+{
     let Some(program) = argv.first() else {
         return Err(CannotStart { code: 125, message: "there is no command to run".into() });
     };
@@ -50,12 +77,13 @@ where
     trampoline.arg0("tenure").arg(super::EXEC).args(argv).envs(envs);
     trampoline.process_group(group.id.as_raw_pid());
 
-    let started = launch(group, trampoline).map_err(CannotStart::by_us).and_then(|launched| {
-        match launched.refused {
-            Some(errno) => Err(CannotStart::refused(program, errno)),
-            None => Ok(launched.running),
-        }
-    });
+    let started =
+        launch(group, trampoline, &stdin).map_err(CannotStart::by_us).and_then(|launched| {
+            match launched.refused {
+                Some(errno) => Err(CannotStart::refused(program, errno)),
+                None => Ok(launched.running),
+            }
+        });
     if started.is_err() {
         group.kill();
     }
@@ -68,13 +96,12 @@ struct Launched {
     refused: Option<Errno>,
 }
 
-fn launch(group: &Arc<Group>, mut trampoline: Command) -> io::Result<Launched> {
+fn launch(group: &Arc<Group>, mut trampoline: Command, stdin: &OwnedFd) -> io::Result<Launched> {
     // Held throughout, so that nobody kills the group, and thinks that was all, while we add to it.
     let mut state = group.lock();
     if state.killed || state.main.is_some() {
         return Err(io::Error::other("each run needs a guardian of its own"));
     }
-    let stdin = stdin_of_command()?;
     let (ours, theirs) = wire::pair()?;
     trampoline.stdin(theirs);
     let code = Code::default();

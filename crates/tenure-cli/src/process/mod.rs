@@ -41,7 +41,7 @@ mod wire;
 
 use std::process::ExitCode;
 
-pub use command::{CannotStart, Running, start};
+pub use command::{CannotStart, Running, start, start_with};
 pub use keeper::Keeper;
 pub use rustix::process::Signal;
 

@@ -3,15 +3,18 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{LIMIT, now, tenure};
+use crate::common::{LIMIT, Watched, now, tenure};
 
 /// A directory with a store that nobody else uses.
 pub(crate) struct Place {
@@ -72,13 +75,26 @@ impl Place {
 
 /// Runs a command to its end.
 pub(crate) fn finish(command: &mut Command) -> Done {
-    let output = command.output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Done {
-        code: output.status.code().expect("tenure exits by itself"),
-        out: text(output.stdout),
-        err: text(output.stderr),
+    done(command.output().unwrap())
+}
+
+/// Runs a command that may go on for ever; it is told to end when its time is over.
+pub(crate) fn finish_within(limit: Duration, command: &mut Command) -> Done {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    if !Watched::new(child.id()).ends_within(limit) {
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     }
+    done(child.wait_with_output().unwrap())
+}
+
+fn done(output: Output) -> Done {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Done { code: shell_code(output.status), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// The code, or 128 plus the number of the signal that came before anybody listened to it.
+fn shell_code(status: ExitStatus) -> i32 {
+    status.code().or(status.signal().map(|signal| 128 + signal)).unwrap()
 }
 
 /// A running `tenure`. Dropping it kills it, and so its guardian kills what it ran.
@@ -169,6 +185,11 @@ impl Process {
         }
     }
 
+    /// Looks at what has come so far, without waiting.
+    pub(crate) fn take_in(&mut self) {
+        self.seen.extend(self.lines.try_iter());
+    }
+
     /// The lines that came so far and were looked at.
     pub(crate) fn seen(&self) -> &[String] {
         &self.seen
@@ -191,4 +212,19 @@ fn read_lines(from: impl Read + Send + 'static, to: Sender<String>) {
             }
         }
     });
+}
+
+/// A command with faults on purpose, built aside, so that nobody mistakes it for the real one.
+pub(crate) fn sabotaged_binary() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sabotaged");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--locked", "--package", "tenure-cli", "--bin", "tenure"])
+        .args(["--features", "sabotage", "--target-dir"])
+        .arg(&target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .unwrap();
+    assert!(built.success());
+    target.join("debug/tenure")
 }

@@ -134,23 +134,34 @@ fn capital(text: &str) -> String {
 
 const READING: &str = "<h2>How to read it</h2>
 <ul>
-<li><b>Gap</b>: how long nobody worked. After a kill or a freeze it counts from that instant, after
-a resignation from when the old leader's work had ended, until another candidate was elected.</li>
+<li><b>Gap</b>: how long nobody worked. It counts from the instant of the fault, after a resignation
+from when the old leader's work had ended, under a delay from when it was told to stop, until
+another candidate was elected. A dash: leadership went on.</li>
 <li><b>Kill</b>: the leader's process gets SIGKILL. On a store that can see a death, a successor
 leads at once; elsewhere the lease has to run out.</li>
 <li><b>Freeze</b>: the leader is stopped until somebody else leads and works, then goes on. Nobody
 can tell a frozen process from a slow one, so the gap is what is left of the lease.</li>
 <li><b>Resign</b>: the leader is asked to hand over. It winds its work up first, then gives the
 lease back.</li>
+<li><b>Cut</b>: the leader's connections are closed, and so is every new one, until somebody else
+leads. <b>Hole</b>: what it sends, or is sent, or both in turn, does not arrive, and nobody is told;
+when somebody else leads, it arrives late. Both are done by a proxy between the candidates and the
+store.</li>
+<li><b>Reset</b>: all its connections are reset, once. It makes new ones and leads on, unless the
+store binds the lease to a connection.</li>
+<li><b>Delay</b>: answers come later by a tenth of the ttl, which leadership survives; every third
+time everything takes half a ttl, which it does not.</li>
+<li><b>Restart</b>: the store is restarted, by a command that was given.</li>
 <li><b>Clock</b>: the wall clock of all candidates is stepped by an hour or a day. Nothing may
 change, so there is no gap.</li>
 <li><b>Overlaps</b>: how often two candidates trusted themselves at the same instant. It must
-be 0.</li>
-<li><b>Stale writes stopped</b>: a candidate that goes on after a freeze tries to finish its write
-under its old term. The fence in the data refuses it, or the candidate sees by its own clock that
-its trust has ended.</li>
-<li>In the picture, a frozen leader stays trusted (hatched) until its lease nears its end. Its
-successor begins only after that.</li>
+be 0, except on a store that binds leases to connections: it may free one whose holder has not
+noticed. There the overlap must end within a ttl, and the fence must stop the older one.</li>
+<li><b>Stale writes stopped</b>: a candidate that goes on after a freeze, or that was cut off, tries
+to finish its write under its old term. The fence in the data refuses it, or the candidate sees by
+its own clock that its trust has ended.</li>
+<li>In the picture, a leader that is frozen or cut off stays trusted (hatched) until its lease nears
+its end. Its successor begins only after that.</li>
 </ul>
 <h2>What was checked</h2>
 <p>A checker that knows nothing but the recorded events holds them against the promises: at most one

@@ -26,8 +26,9 @@ const STRIP_MAX: Duration = Duration::from_secs(75);
 const STRIPS_MAX: u32 = 10;
 /// A term's number is written where there is room for it.
 const NUMBER_MIN: f64 = 22.0;
+const LEGEND_ROW: f64 = 22.0;
 /// As many colours as the style sheet has.
-const COLOURS: u64 = 6;
+const COLOURS: usize = 6;
 
 const STYLE: &str = "\
 .page{fill:#fff}.ink{fill:#1c2430}.dim{fill:#5d6877}.rule{stroke:#dde2e9}.alive{stroke:#b4bdc9}\
@@ -35,19 +36,21 @@ const STYLE: &str = "\
 .t4{fill:#2b8a99}.t5{fill:#a8527e}.over{fill:#d1242f;fill-opacity:.35}.gap{fill:#d1242f}\
 .on{fill:#fff}.mark{stroke:#1c2430;fill:none}.halo{stroke:#fff;fill:none}\
 .kill{stroke:#d1242f;fill:none}\
-.frozen{fill:#8fb7dd;fill-opacity:.45}.stale{fill:#e0a100;stroke:#1c2430}\
+.frozen{fill:#8fb7dd;fill-opacity:.45}.off{fill:#e8b4b8;fill-opacity:.6}\
+.slow{fill:#e9d8a6;fill-opacity:.7}.stale{fill:#e0a100;stroke:#1c2430}\
 text{font:12px system-ui,sans-serif}.s{font-size:11px}.b{font-size:15px;font-weight:600}\
 @media (prefers-color-scheme:dark){.page{fill:#12161c}.ink{fill:#e8ecf1}.dim{fill:#9aa5b3}\
 .rule{stroke:#2a323d}.alive{stroke:#4a5563}.lane{fill:#1a2028}.gap{fill:#ff5c5c}\
 .mark{stroke:#f2f5f8}.halo{stroke:#12161c}.kill{stroke:#ff5c5c}\
-.frozen{fill:#4f7fae;fill-opacity:.5}.stale{fill:#f0b429;stroke:#12161c}}";
+.frozen{fill:#4f7fae;fill-opacity:.5}.off{fill:#8a3b44;fill-opacity:.6}\
+.slow{fill:#6b5a24;fill-opacity:.7}.stale{fill:#f0b429;stroke:#12161c}}";
 
 /// Draws the whole picture.
 pub(super) fn draw(record: &Record, judgement: &Judgement) -> String {
     let total = record.ended - record.began;
     let (count, strip) = strips(total);
     let tall = SUMMARY + 10.0 + record.candidates as f64 * LANE;
-    let height = HEAD + f64::from(count) * (tall + STRIP_GAP) + 44.0;
+    let height = HEAD + f64::from(count) * (tall + STRIP_GAP) + 44.0 + LEGEND_ROW;
     let width = LEFT + WIDTH + RIGHT;
     let mut svg = Svg { text: String::new() };
     let _ = write!(
@@ -66,7 +69,7 @@ pub(super) fn draw(record: &Record, judgement: &Judgement) -> String {
         let view = View { record, reigns: &reigns, from, length: strip, top, tall };
         view.draw(&mut svg);
     }
-    legend(&mut svg, height - 22.0, record);
+    legend(&mut svg, height - 22.0 - LEGEND_ROW, record);
     svg.text.push_str("</svg>\n");
     svg.text
 }
@@ -133,8 +136,16 @@ impl Svg {
             Fault::Kill => ("kill", "M-5 -5L5 5M-5 5L5 -5"),
             Fault::Freeze => ("mark", "M-3 -6V6M3 -6V6"),
             Fault::Resign => ("mark", "M0 -6V5M-4.5 0.5L0 5.5L4.5 0.5"),
-            // A clock, or what else may come.
-            _ => ("mark", "M-5 0A5 5 0 1 0 5 0A5 5 0 1 0 -5 0M0 -3V0H2.5"),
+            // A line with a gap in it, and one that leads nowhere.
+            Fault::Cut => ("kill", "M-7 0H-3M3 0H7M-2 5L2 -5"),
+            Fault::Hole => ("kill", "M-6 0H0M0 -5V5M4 -3V3"),
+            // A flash.
+            Fault::Reset => ("mark", "M2 -6L-3 1H3L-2 6"),
+            // Dots.
+            Fault::Delay => ("mark", "M-6 0H-5.5M-0.2 0H0.2M5.5 0H6"),
+            // Round again.
+            Fault::Restart => ("mark", "M4.5 -2A5 5 0 1 0 5 1.5M5 -6V-2H1"),
+            Fault::Clock => ("mark", "M-5 0A5 5 0 1 0 5 0A5 5 0 1 0 -5 0M0 -3V0H2.5"),
         };
         self.mark(class, path, x, y, tip);
     }
@@ -183,7 +194,7 @@ impl View<'_> {
             svg.anchored("ink", LEFT - 10.0, y + 14.0, "end", &label(lane));
         }
         self.alive(svg);
-        self.frozen(svg);
+        self.lasting(svg);
         self.reigns.iter().for_each(|reign| self.reign(svg, reign));
         self.marks(svg);
         self.overlaps(svg);
@@ -229,7 +240,7 @@ impl View<'_> {
         for reign in self.reigns {
             self.gap(svg, until, reign.from);
             if let Some((x, width)) = self.clipped(reign.from, self.working_until(reign)) {
-                svg.rect(&colour(reign), x, self.top, width, SUMMARY, &tip(reign));
+                svg.rect(&self.colour(reign), x, self.top, width, SUMMARY, &tip(reign));
             }
             until = self.working_until(reign);
         }
@@ -243,10 +254,10 @@ impl View<'_> {
         }
     }
 
-    /// A frozen or dead leader does nothing, however long it is trusted.
+    /// A leader that is frozen, dead or cut off does nothing, however long it is trusted.
     fn working_until(&self, reign: &Reign) -> Time {
         let mut rounds = self.record.rounds.iter();
-        let stops = |fault: Fault| !matches!(fault, Fault::Resign | Fault::Clock);
+        let stops = |fault| matches!(fault, Fault::Kill | Fault::Freeze | Fault::Cut | Fault::Hole);
         let hit = rounds.find(|round| round.term == reign.term && stops(round.fault));
         hit.map_or(reign.until, |round| round.at.min(reign.until))
     }
@@ -265,12 +276,20 @@ impl View<'_> {
         }
     }
 
-    fn frozen(&self, svg: &mut Svg) {
-        for round in self.record.rounds.iter().filter(|round| round.fault == Fault::Freeze) {
-            let until = round.thawed.unwrap_or(self.record.ended);
+    /// While a fault lasts.
+    fn lasting(&self, svg: &mut Svg) {
+        for round in &self.record.rounds {
+            let (class, state) = match round.fault {
+                Fault::Freeze => ("frozen", "is frozen"),
+                Fault::Cut => ("off", "is cut off"),
+                Fault::Hole => ("off", "hears and says nothing, or one of them"),
+                Fault::Delay => ("slow", "is slowed down"),
+                _ => continue,
+            };
+            let until = round.over.unwrap_or(self.record.ended);
             if let Some((x, width)) = self.clipped(round.at, until) {
-                let tip = format!("{} is frozen", label(round.lane));
-                svg.rect("frozen", x, self.lane(round.lane), width, LANE - 2.0, &tip);
+                let tip = format!("{} {state}", label(round.lane));
+                svg.rect(class, x, self.lane(round.lane), width, LANE - 2.0, &tip);
             }
         }
     }
@@ -278,7 +297,7 @@ impl View<'_> {
     fn reign(&self, svg: &mut Svg, reign: &Reign) {
         let Some((x, width)) = self.clipped(reign.from, reign.until) else { return };
         let y = self.lane(reign.lane) + 2.0;
-        svg.rect(&colour(reign), x, y, width.max(1.5), LANE - 6.0, &tip(reign));
+        svg.rect(&self.colour(reign), x, y, width.max(1.5), LANE - 6.0, &tip(reign));
         let idle = [reign.draining, Some(self.working_until(reign))].into_iter().flatten().min();
         if let Some((x, width)) = idle.and_then(|idle| self.clipped(idle, reign.until)) {
             let fill = "fill=\"url(#hatch)\"";
@@ -289,9 +308,16 @@ impl View<'_> {
             );
         }
         let solid = self.clipped(reign.from, idle.unwrap_or(reign.until)).map_or(0.0, |(_, w)| w);
-        if solid >= NUMBER_MIN {
-            svg.words("on s", x + 5.0, y + 12.0, &reign.term.to_string());
+        let number = reign.term.to_string();
+        if number.len() <= 6 && solid >= NUMBER_MIN.max(10.0 + number.len() as f64 * 6.4) {
+            svg.words("on s", x + 5.0, y + 12.0, &number);
         }
+    }
+
+    /// Each term has another colour than the one before, whatever its number.
+    fn colour(&self, reign: &Reign) -> String {
+        let before = self.reigns.iter().filter(|other| other.term < reign.term).count();
+        format!("t{}", before % COLOURS)
     }
 
     /// What must never be: across all lanes.
@@ -312,10 +338,14 @@ impl View<'_> {
         for round in self.record.rounds.iter() {
             let middle = self.lane(round.lane) + LANE / 2.0 - 1.0;
             if self.shows(round.at) {
-                let tip = format!("{} of {}", round.fault.name(), label(round.lane));
+                let shape = match round.shape {
+                    "" => String::new(),
+                    shape => format!(" ({shape})"),
+                };
+                let tip = format!("{}{shape} of {}", round.fault.name(), label(round.lane));
                 svg.symbol(round.fault, self.x(round.at), middle, &tip);
             }
-            if let Some(at) = round.thawed.filter(|at| self.shows(*at)) {
+            if let Some(at) = round.over.filter(|at| self.shows(*at)) {
                 svg.mark(
                     "mark",
                     THAW,
@@ -338,10 +368,6 @@ impl View<'_> {
     }
 }
 
-fn colour(reign: &Reign) -> String {
-    format!("t{}", reign.term % COLOURS)
-}
-
 fn tip(reign: &Reign) -> String {
     let lasted = super::super::show::show_gap(reign.until - reign.from);
     format!("{} leads term {} for {lasted}", label(reign.lane), reign.term)
@@ -354,40 +380,61 @@ fn tick_s(length: Duration) -> u64 {
     steps.iter().find(fits).copied().unwrap_or(length.as_secs() / 10)
 }
 
-fn legend(svg: &mut Svg, y: f64, record: &Record) {
-    let mut x = LEFT;
-    let mut next = |svg: &mut Svg, text: &str| {
-        svg.words("dim s", x + 16.0, y + 4.0, text);
-        let here = x;
-        x += 34.0 + text.len() as f64 * 5.7;
-        here
-    };
-    let at = next(svg, "leads, coloured by term");
-    svg.rect("t0", at - 4.0, y - 6.0, 14.0, 12.0, "");
-    let at = next(svg, "trusted, but draining or frozen");
-    svg.rect("t0", at - 4.0, y - 6.0, 14.0, 12.0, "");
+/// What the marks mean, as far as there are any, in as many rows as it takes.
+fn legend(svg: &mut Svg, top: f64, record: &Record) {
+    let has = |fault: Fault| record.rounds.iter().any(|round| round.fault == fault);
+    let mut place = Place { x: LEFT, y: top };
+    let (x, y) = place.next(svg, "leads, coloured by term");
+    svg.rect("t0", x - 4.0, y - 6.0, 14.0, 12.0, "");
+    let (x, y) = place.next(svg, "trusted, but draining, frozen or cut off");
+    svg.rect("t0", x - 4.0, y - 6.0, 14.0, 12.0, "");
     let _ = writeln!(
         svg.text,
         "<rect fill=\"url(#hatch)\" x=\"{:.1}\" y=\"{:.1}\" width=\"14\" height=\"12\"/>",
-        at - 4.0,
+        x - 4.0,
         y - 6.0
     );
-    let at = next(svg, "nobody works");
-    svg.rect("gap", at - 4.0, y - 6.0, 14.0, 12.0, "");
-    for (fault, text) in
-        [(Fault::Kill, "killed"), (Fault::Freeze, "frozen"), (Fault::Resign, "asked to resign")]
-    {
-        let at = next(svg, text);
-        svg.symbol(fault, at + 4.0, y, text);
-        if fault == Fault::Freeze {
-            let at = next(svg, "goes on");
-            svg.mark("mark", THAW, at + 4.0, y, "goes on");
+    let (x, y) = place.next(svg, "nobody works");
+    svg.rect("gap", x - 4.0, y - 6.0, 14.0, 12.0, "");
+    for (fault, text) in [
+        (Fault::Kill, "killed"),
+        (Fault::Freeze, "frozen"),
+        (Fault::Cut, "connections cut"),
+        (Fault::Hole, "packets lost"),
+        (Fault::Reset, "connections reset"),
+        (Fault::Delay, "connections slow"),
+        (Fault::Resign, "asked to resign"),
+        (Fault::Restart, "store restarted"),
+        (Fault::Clock, "wall clock stepped"),
+    ] {
+        if has(fault) {
+            let (x, y) = place.next(svg, text);
+            svg.symbol(fault, x + 4.0, y, text);
         }
     }
-    if record.rounds.iter().any(|round| round.fault == Fault::Clock) {
-        let at = next(svg, "wall clock stepped");
-        svg.symbol(Fault::Clock, at + 4.0, y, "");
+    if record.rounds.iter().any(|round| round.over.is_some()) {
+        let (x, y) = place.next(svg, "goes on, or heals");
+        svg.mark("mark", THAW, x + 4.0, y, "");
     }
-    let at = next(svg, "stale write stopped");
-    svg.stale(at + 4.0, y, "");
+    let (x, y) = place.next(svg, "stale write stopped");
+    svg.stale(x + 4.0, y, "");
+}
+
+/// Where the next word of the legend goes.
+struct Place {
+    x: f64,
+    y: f64,
+}
+
+impl Place {
+    fn next(&mut self, svg: &mut Svg, text: &str) -> (f64, f64) {
+        let width = 36.0 + text.len() as f64 * 5.7;
+        if self.x + width > LEFT + WIDTH {
+            (self.x, self.y) = (LEFT, self.y + LEGEND_ROW);
+        }
+        svg.words("dim s", self.x + 16.0, self.y + 4.0, text);
+        let here = (self.x, self.y);
+        self.x += width;
+        here
+    }
 }

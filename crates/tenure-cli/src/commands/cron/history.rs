@@ -1,0 +1,111 @@
+//! `tenure cron history`: what happened to ticks.
+
+use serde_json::{Value, json};
+use tenure::Name;
+use tenure_core::{TickEnd, TickRecord, TickState};
+use tenure_cron::show_instant;
+
+use super::super::in_time;
+use super::args::HistoryArgs;
+use super::{election_of, ledger};
+use crate::exit::{Exit, Failure};
+use crate::output::{Output, boot_now, printable};
+use crate::store::StoreChoice;
+
+const HEADER: [&str; 7] = ["ELECTION", "JOB", "SCHEDULED", "STATE", "TERM", "ATTEMPT", "TOOK"];
+
+/// Prints a table, or one object for each tick.
+pub(crate) async fn run(
+    args: &HistoryArgs,
+    choice: &StoreChoice,
+    out: &Output,
+) -> Result<Exit, Failure> {
+    // To ask is no reason to create a file.
+    if choice.is_missing() {
+        out.say("nothing was ever run here");
+        return Ok(Exit::DONE);
+    }
+    let opened = choice.open()?;
+    let store = &*opened.store;
+    let ledger = ledger(store)?;
+    let elections = match (&args.election, &args.name) {
+        (None, None) => in_time(opened.elections()).await??,
+        (Some(election), None) => vec![Name::new(election)?],
+        (given, Some(job)) => vec![election_of(store, given.as_deref(), job).await?],
+    };
+    let mut rows = Vec::new();
+    for election in &elections {
+        let job = args.name.as_deref();
+        let records = in_time(ledger.history(election, job, args.limit)).await??;
+        for record in records.into_iter().filter(|record| !is_beginning(record)) {
+            if out.json {
+                out.object(boot_now(), "tick", election, fields(&record));
+            } else {
+                rows.push(row(election, &record));
+            }
+        }
+    }
+    if !out.json && rows.is_empty() {
+        out.say("nothing was ever run here");
+    } else if !out.json {
+        out.data(&table(rows));
+    }
+    Ok(Exit::DONE)
+}
+
+/// What only says that a job is known from an instant on.
+fn is_beginning(record: &TickRecord) -> bool {
+    matches!(record.state, TickState::Skipped { count: 0, .. })
+}
+
+fn fields(record: &TickRecord) -> Vec<(&'static str, Value)> {
+    let instant = |at: Option<i64>| at.map(show_instant);
+    let mut fields = vec![
+        ("job", json!(record.tick.job)),
+        ("scheduled_at", json!(show_instant(record.tick.scheduled_unix_ms))),
+        ("state", json!(record.state.as_str())),
+        ("manual", json!(record.manual)),
+        ("term", json!(record.term.map(|term| term.get()))),
+        ("attempt", json!(record.attempt)),
+        ("claimed_at", json!(instant(record.claimed_unix_ms))),
+        ("started_at", json!(instant(record.started_unix_ms))),
+        ("ended_at", json!(instant(record.ended_unix_ms))),
+    ];
+    match record.state {
+        TickState::Finished(TickEnd::Failed(code)) => fields.push(("code", json!(code))),
+        TickState::Skipped { through_unix_ms, count } => {
+            fields.push(("through", json!(show_instant(through_unix_ms))));
+            fields.push(("count", json!(count)));
+        }
+        _ => {}
+    }
+    fields
+}
+
+fn row(election: &Name, record: &TickRecord) -> [String; 7] {
+    let took = match (record.started_unix_ms, record.ended_unix_ms) {
+        (Some(from), Some(to)) => format!("{:.3}s", (to - from) as f64 / 1000.0),
+        _ => String::new(),
+    };
+    let manual = if record.manual { " (asked for)" } else { "" };
+    [
+        printable(election.as_str()),
+        printable(&record.tick.job),
+        show_instant(record.tick.scheduled_unix_ms),
+        format!("{}{manual}", record.state),
+        record.term.map(|term| term.to_string()).unwrap_or_default(),
+        if record.attempt == 0 { String::new() } else { record.attempt.to_string() },
+        took,
+    ]
+}
+
+fn table(rows: Vec<[String; 7]>) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING).set_header(HEADER);
+    table.add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n")
+}

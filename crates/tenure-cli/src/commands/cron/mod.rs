@@ -1,0 +1,67 @@
+//! `tenure cron`: jobs by a schedule, and what there is to know about them.
+
+mod args;
+mod exec;
+mod history;
+mod next;
+mod options;
+mod run;
+mod trigger;
+
+use tenure::{Error, ErrorKind, Name, Store, StoreInfo};
+use tenure_core::{Ledger, StoreExt as _};
+
+pub(crate) use self::args::CronArgs;
+use self::args::CronCommand;
+use self::options::{CronOptions, ELECTION};
+use super::in_time;
+use crate::block_on;
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use crate::store::StoreChoice;
+
+/// Does what was asked for behind `tenure cron`.
+pub(crate) fn perform(
+    args: CronArgs,
+    choose: impl Fn() -> Result<StoreChoice, Failure>,
+    out: &Output,
+) -> Result<Exit, Failure> {
+    match args.what {
+        None => {
+            let (options, store) = (CronOptions::try_from(args.run)?, choose()?);
+            block_on(run::run(&options, &store, out))
+        }
+        Some(CronCommand::History(args)) => block_on(history::run(&args, &choose()?, out)),
+        Some(CronCommand::Next(args)) => next::run(&args, out),
+        Some(CronCommand::Trigger(args)) => block_on(trigger::run(&args, &choose()?, out)),
+    }
+}
+
+/// The ledger of a store.
+fn ledger(store: &dyn Store) -> Result<&dyn Ledger, Failure> {
+    let StoreInfo { kind, .. } = store.info();
+    store.ledger().ok_or_else(|| {
+        let message = format!("the {kind} store keeps no ledger, which cron needs");
+        Error::new(ErrorKind::Unsupported, message).into()
+    })
+}
+
+/// The election that somebody means who names a job only: the one of the same name, or that of
+/// files, whichever was led.
+async fn election_of(store: &dyn Store, given: Option<&str>, job: &str) -> Result<Name, Failure> {
+    if let Some(given) = given {
+        return Ok(Name::new(given)?);
+    }
+    for name in [job, ELECTION] {
+        let name = Name::new(name)?;
+        if in_time(store.read(&name)).await??.last_term.is_some() {
+            return Ok(name);
+        }
+    }
+    Err(Failure {
+        exit: Exit::NEGATIVE,
+        error: anyhow::anyhow!(
+            "nobody ever led an election {job:?} or {ELECTION:?} here; name it with --election"
+        ),
+    })
+}

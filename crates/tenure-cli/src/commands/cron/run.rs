@@ -1,0 +1,162 @@
+//! `tenure cron`: commands by a schedule, while this instance leads.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tenure::{Election, Error, Name};
+use tenure_cli::process::Signal;
+use tenure_cron::{Cron, CronEvent, Job, Outcome, show_instant};
+
+use super::super::{Narration, build, note_default_store, open_patiently};
+use super::exec::Executor;
+use super::options::{CommandJob, CronOptions, JobFile};
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output, boot_now, printable};
+use crate::signals::{Signals, Told};
+use crate::store::StoreChoice;
+
+/// Runs jobs until it is told to end.
+pub(crate) async fn run(
+    options: &CronOptions,
+    choice: &StoreChoice,
+    out: &Output,
+) -> Result<Exit, Failure> {
+    note_default_store(choice, out);
+    let opened = open_patiently(choice, out).await?;
+    let election = build(&options.candidacy, &opened)?;
+    let mut signals = Signals::listen()?;
+    let store = opened.store.clone();
+    let executor = Arc::new(Executor::new(opened, election.clone(), choice.url.clone()));
+    let (told, name) = (out.clone(), election.name().clone());
+    let cron = Cron::builder(&election, store)
+        .jobs(jobs(&options.jobs, &executor))
+        .on_event(move |event| tell(&told, &name, event))
+        .build()?;
+    let mut narration = Narration::new();
+    narration.follow(&election, out, output::sentence);
+    let mut running = std::pin::pin!(cron.run());
+    let told = tokio::select! {
+        ran = running.as_mut() => Err(ran),
+        signal = until_told(&mut signals, options, &cron, &executor, out) => Ok(signal),
+    };
+    let exit = match told {
+        Err(ran) => ran.map(|()| Exit::DONE).map_err(Failure::from),
+        Ok(signal) => Ok(stop(&election, running, &mut signals, signal, out).await),
+    };
+    narration.finish().await;
+    exit
+}
+
+/// Waits until somebody wants us to end; reads the file again when asked to.
+async fn until_told(
+    signals: &mut Signals,
+    options: &CronOptions,
+    cron: &Cron,
+    executor: &Arc<Executor>,
+    out: &Output,
+) -> Signal {
+    loop {
+        match (signals.next().await, &options.file) {
+            (Told::End(signal), _) => return signal,
+            (Told::Pass(Signal::HUP), Some(path)) => {
+                let replaced = JobFile::read(path).and_then(|file| {
+                    cron.replace(jobs(&file.jobs, executor))?;
+                    Ok(file.jobs.len())
+                });
+                match replaced {
+                    Ok(count) => out.say(&format!("read {} again: {count} jobs", path.display())),
+                    Err(failure) => {
+                        out.error(&format!("{:#}; the jobs stay as they were", failure.error));
+                    }
+                }
+            }
+            (Told::Pass(_), _) => {}
+        }
+    }
+}
+
+/// Tells what runs to stop, and gives the lease back; a second signal does not wait.
+async fn stop(
+    election: &Election,
+    running: impl Future<Output = Result<(), Error>>,
+    signals: &mut Signals,
+    signal: Signal,
+    out: &Output,
+) -> Exit {
+    let ending = async {
+        let (stopped, ran) = tokio::join!(election.stop(), running);
+        for error in [stopped.err(), ran.err()].into_iter().flatten() {
+            out.warn(&error.to_string());
+        }
+    };
+    tokio::select! {
+        () = ending => Exit::DONE,
+        _ = signals.end() => Exit::by_signal(signal),
+    }
+}
+
+fn jobs(all: &[CommandJob], executor: &Arc<Executor>) -> Vec<Job> {
+    all.iter().map(|job| engine_job(job, executor)).collect()
+}
+
+fn engine_job(job: &CommandJob, executor: &Arc<Executor>) -> Job {
+    let (executor, command) = (executor.clone(), Arc::new(job.clone()));
+    let mut made = Job::new(job.name.clone(), job.schedule.clone(), move |run| {
+        executor.clone().run(command.clone(), run)
+    })
+    .delivery(job.delivery)
+    .missed(job.missed)
+    .overlap(job.overlap)
+    .jitter(job.jitter);
+    if let Some(grace) = job.grace {
+        made = made.grace(grace);
+    }
+    if let Some(keep) = job.keep {
+        made = made.keep(keep);
+    }
+    made
+}
+
+/// Tells what happened to a tick: as an event, or as a sentence where people want to know.
+fn tell(out: &Output, election: &Name, event: &CronEvent) {
+    let tick = event.tick();
+    if out.json {
+        let mut fields = vec![
+            ("job", json!(tick.job)),
+            ("scheduled_at", json!(show_instant(tick.scheduled_unix_ms))),
+        ];
+        match event {
+            CronEvent::Started { term, attempt, .. } => {
+                fields.extend([("term", json!(term.get())), ("attempt", json!(attempt))]);
+            }
+            CronEvent::Ended { term, attempt, outcome, recorded, .. } => fields.extend([
+                ("term", json!(term.get())),
+                ("attempt", json!(attempt)),
+                ("outcome", json!(outcome.to_string())),
+                ("recorded", json!(recorded)),
+            ]),
+            CronEvent::Skipped { count, through_unix_ms, .. } => fields.extend([
+                ("count", json!(count)),
+                ("through", json!(show_instant(*through_unix_ms))),
+            ]),
+            CronEvent::Refused { term, .. } => fields.push(("term", json!(term.get()))),
+            _ => {}
+        }
+        return out.object(boot_now(), event.name(), election, fields);
+    }
+    let which = format!("{} of {}", printable(&tick.job), show_instant(tick.scheduled_unix_ms));
+    match event {
+        CronEvent::Started { attempt: 1, .. } => out.say(&format!("started {which}")),
+        CronEvent::Started { attempt, .. } => {
+            out.say(&format!("started {which}, attempt {attempt}"));
+        }
+        CronEvent::Ended { outcome: Outcome::Ok, .. } => {}
+        CronEvent::Ended { outcome, .. } => out.warn(&format!("{which}: {outcome}")),
+        CronEvent::Skipped { count: 1, .. } => out.say(&format!("left out {which}")),
+        CronEvent::Skipped { count, .. } => {
+            out.say(&format!("left out {which} and {} after it", count - 1));
+        }
+        CronEvent::Abandoned { .. } => out.warn(&format!("{which} will not be run again")),
+        _ => {}
+    }
+}

@@ -1,0 +1,82 @@
+//! `tenure cron trigger`: has the leader run a job now.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tenure::{BootClock, Error, Name};
+use tenure_core::{Ledger, Tick, TickRecord, TickState, check_job_name, parse_duration};
+use tenure_cron::show_instant;
+
+use super::super::{in_time, pause};
+use super::args::TriggerArgs;
+use super::{election_of, ledger};
+use crate::exit::{Exit, Failure};
+use crate::output::{Output, boot_now, printable, show_short};
+use crate::store::StoreChoice;
+
+/// How often the ledger is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Asks, and waits until it has begun.
+pub(crate) async fn run(
+    args: &TriggerArgs,
+    choice: &StoreChoice,
+    out: &Output,
+) -> Result<Exit, Failure> {
+    check_job_name(&args.name)?;
+    let timeout =
+        parse_duration(&args.timeout).map_err(|error| Failure::from(error).about("--timeout"))?;
+    let opened = choice.open()?;
+    let store = &*opened.store;
+    let ledger = ledger(store)?;
+    let election = election_of(store, args.election.as_deref(), &args.name).await?;
+    let tick = in_time(ledger.request(&election, &args.name)).await??;
+    let until = BootClock::time() + timeout;
+    let job = printable(&args.name);
+    loop {
+        let record = find(ledger, &election, &tick).await?;
+        let state = record.as_ref().map(|record| record.state);
+        match state {
+            Some(TickState::Requested) | None if BootClock::time() < until => {
+                pause(LOOK_EVERY).await;
+            }
+            Some(TickState::Requested) | None => {
+                let waited = show_short(timeout);
+                return negative(format!(
+                    "nobody began {job} within {waited}; it stays asked for, and whoever leads \
+                     {election} next begins it"
+                ));
+            }
+            Some(TickState::Abandoned) if record.is_some_and(|record| record.attempt == 0) => {
+                return negative(format!("the leader of {election} has no job {job}"));
+            }
+            Some(state) => {
+                if out.json {
+                    let fields = vec![
+                        ("job", json!(args.name)),
+                        ("scheduled_at", json!(show_instant(tick.scheduled_unix_ms))),
+                        ("state", json!(state.as_str())),
+                    ];
+                    out.object(boot_now(), "triggered", &election, fields);
+                } else {
+                    let at = show_instant(tick.scheduled_unix_ms);
+                    out.say(&format!("{job} runs, as the tick of {at}"));
+                }
+                return Ok(Exit::DONE);
+            }
+        }
+    }
+}
+
+async fn find(
+    ledger: &dyn Ledger,
+    election: &Name,
+    tick: &Tick,
+) -> Result<Option<TickRecord>, Error> {
+    let records = in_time(ledger.history(election, Some(&tick.job), 20)).await??;
+    Ok(records.into_iter().find(|record| record.tick == *tick))
+}
+
+fn negative(message: String) -> Result<Exit, Failure> {
+    Err(Failure { exit: Exit::NEGATIVE, error: anyhow::anyhow!(message) })
+}

@@ -1,0 +1,63 @@
+//! SQLite: the file, where it lies, and how it is kept.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use rusqlite::{Connection, OpenFlags};
+use tenure_sqlite::SqliteStore;
+
+use super::Report;
+use super::finding::{Finding, Level};
+use crate::exit::Failure;
+
+/// Below this the next write may fail.
+const SPACE_MIN_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Looks at the file through a connection of its own, which only reads.
+pub(super) fn examine(store: &SqliteStore, report: &mut Report) -> Result<(), Failure> {
+    let path = store.path();
+    let file = fs::metadata(path)?;
+    report.fact("file", format!("{} bytes, mode {:04o}", file.len(), file.mode() & 0o7777));
+    if file.mode() & 0o077 != 0 {
+        report.find(
+            Finding::new(Level::Safety, format!("others may open {}", path.display()))
+                .because("whoever writes to the file can make anybody lead, or nobody")
+                .so("chmod it to 0600 and its directory to 0700"),
+        );
+    }
+    let directory = path.parent().unwrap_or(path);
+    if fs::metadata(directory)?.mode() & 0o022 != 0 {
+        report.find(
+            Finding::new(Level::Safety, format!("others may write to {}", directory.display()))
+                .because("a file that is replaced there starts its terms anew")
+                .so("chmod the directory to 0700, or keep the file in one of its own"),
+        );
+    }
+    let space = rustix::fs::statvfs(directory).map_err(std::io::Error::from)?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    report.fact("free space", format!("{} MiB", free / 1024 / 1024));
+    if free < SPACE_MIN_BYTES {
+        report.find(
+            Finding::new(Level::Advice, "the file system is nearly full")
+                .because("a renewal that can't be written fails, and the leader steps down")
+                .so("make room, or move the file"),
+        );
+    }
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY);
+    let connection = connection.map_err(anyhow::Error::from)?;
+    let journal: String =
+        connection.query_row("PRAGMA journal_mode", (), |row| row.get(0)).map_err(unreadable)?;
+    report.fact("SQLite", format!("{}, journal mode {journal}", rusqlite::version()));
+    if journal != "wal" {
+        report.find(
+            Finding::new(Level::Advice, format!("the journal mode is {journal}, not wal"))
+                .because("readers hold up renewals")
+                .so("let tenure open the file for writing once; it sets the mode"),
+        );
+    }
+    Ok(())
+}
+
+fn unreadable(error: rusqlite::Error) -> Failure {
+    Failure::from(anyhow::Error::from(error).context("the file can't be read"))
+}

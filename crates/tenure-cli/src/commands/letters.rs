@@ -1,0 +1,110 @@
+//! `tenure dead-letters`: what no leader could handle.
+
+use clap::Args;
+use serde_json::{Value, json};
+use tenure::{DeadLetter, Messenger, Name};
+
+use super::in_time;
+use crate::exit::{Exit, Failure};
+use crate::output::{Output, boot_now, printable};
+use crate::store::StoreChoice;
+
+/// Show the posts that no leader could handle, put them back, or remove them
+///
+/// A post whose handler failed too often (`listen --tries`) is set aside as a dead letter, so that
+/// its channel can go on. Once the cause is mended, put it back: it is the last of its channel
+/// then. Exit code 1 if there are none.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LettersArgs {
+    /// The election
+    pub(crate) name: String,
+
+    /// Only those with these numbers [default: all]
+    #[arg(value_name = "NUMBER")]
+    pub(crate) ids: Vec<u64>,
+
+    /// Only those of this channel
+    #[arg(long, value_name = "CHANNEL")]
+    pub(crate) channel: Option<String>,
+
+    /// Put them back, at the end of their channels
+    #[arg(long)]
+    pub(crate) replay: bool,
+
+    /// Remove them for good
+    #[arg(long, conflicts_with = "replay")]
+    pub(crate) discard: bool,
+
+    /// How many at most
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) limit: usize,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tenure dead-letters shop
+  tenure dead-letters shop --channel orders --replay
+  tenure dead-letters shop 17 --discard";
+
+/// Lists dead letters, and does with them what was asked for.
+///
+/// # Cancel safety
+/// Not cancel safe: if the future is dropped they may have been moved or not.
+pub(crate) async fn run(
+    args: &LettersArgs,
+    choice: &StoreChoice,
+    out: &Output,
+) -> Result<Exit, Failure> {
+    let name = Name::new(&args.name)?;
+    let mut letters = Vec::new();
+    if !choice.is_missing() {
+        let opened = choice.open()?;
+        let messenger = Messenger::new(name.as_str(), opened.store.clone())?;
+        let channel = args.channel.as_deref();
+        letters = in_time(messenger.dead_letters(channel, args.limit)).await??;
+        letters.retain(|letter| args.ids.is_empty() || args.ids.contains(&letter.id));
+        let ids: Vec<u64> = letters.iter().map(|letter| letter.id).collect();
+        if args.replay {
+            in_time(messenger.replay(&ids)).await??;
+        } else if args.discard {
+            in_time(messenger.discard(&ids)).await??;
+        }
+    }
+    let event = match (args.replay, args.discard) {
+        (true, _) => "replayed",
+        (_, true) => "discarded",
+        _ => "dead_letter",
+    };
+    for letter in &letters {
+        show(letter, event, &name, out);
+    }
+    if letters.is_empty() {
+        out.say(&format!("{name} has no such dead letters"));
+        return Ok(Exit::NEGATIVE);
+    }
+    if event != "dead_letter" {
+        out.say(&format!("{} {event}", letters.len()));
+    }
+    Ok(Exit::DONE)
+}
+
+fn show(letter: &DeadLetter, event: &str, name: &Name, out: &Output) {
+    let DeadLetter { id, channel, key, payload, deliveries } = letter;
+    if out.json {
+        let fields = vec![
+            ("candidate", Value::Null),
+            ("term", Value::Null),
+            ("channel", json!(channel)),
+            ("id", json!(id)),
+            ("key", json!(key)),
+            ("deliveries", json!(deliveries)),
+            ("payload", payload.parse().unwrap_or_default()),
+        ];
+        out.object(boot_now(), event, name, fields);
+    } else {
+        let text = [channel.as_str(), key, payload].map(printable);
+        let [channel, key, payload] = text;
+        out.data(&format!("{id}  {channel}  {key}  tried {deliveries} times  {payload}"));
+    }
+}

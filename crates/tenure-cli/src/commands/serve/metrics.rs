@@ -1,0 +1,25 @@
+//! The recorder that `/metrics` renders.
+
+use anyhow::Context as _;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::exit::Failure;
+
+/// From a quick local store to one that hardly answers.
+const RENEWAL_S: [f64; 11] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+/// From a clean hand-over to a lease that had to run out.
+const GAP_S: [f64; 11] = [0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 90.0, 600.0];
+
+/// Installs the recorder of this process.
+pub(super) fn install() -> Result<PrometheusHandle, Failure> {
+    let renewal = Matcher::Full("leader_renewal_duration_seconds".to_owned());
+    let gap = Matcher::Full("leader_gap_seconds".to_owned());
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(renewal, &RENEWAL_S)
+        .and_then(|builder| builder.set_buckets_for_metric(gap, &GAP_S))
+        .context("the buckets are in order")?
+        .install_recorder()
+        .context("there is a recorder of metrics already")?;
+    tenure::describe_metrics();
+    Ok(handle)
+}

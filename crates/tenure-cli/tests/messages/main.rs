@@ -1,0 +1,210 @@
+//! Messages between real processes: sent, listened to, and handled over kills.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod kills;
+#[path = "../servers/mod.rs"]
+mod servers;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use common::eventually;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use support::{Place, Process, finish};
+
+/// Starts to listen, and returns once it leads.
+fn listener(place: &Place, args: &[&str]) -> Process {
+    let mut listener = place.spawn(&[&["listen"], args].concat());
+    listener.line("leading as term");
+    listener
+}
+
+fn message(listener: &mut Process, part: &str) -> Value {
+    let line = listener.line(part);
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+fn waiting(place: &Place) -> u64 {
+    let backlog = &place.status("shop")["backlog"];
+    backlog.as_array().unwrap().iter().map(|one| one["waiting"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn a_notice_is_printed_by_the_leader_and_lost_without_one() {
+    let place = Place::new();
+    let lost = place.run(&["notify", "shop", "refresh"]);
+    assert_eq!(lost.code, 0, "{lost:?}");
+    assert!(lost.err.contains("nobody leads shop now"), "{lost:?}");
+    let mut listener = listener(&place, &["shop", "refresh"]);
+    let sent = place.run(&["notify", "shop", "refresh", "{\"table\":\n \"it's \\\"x\\\"\"}"]);
+    assert_eq!((sent.code, &*sent.err), (0, ""));
+    let heard = message(&mut listener, "\"event\":\"message\"");
+    assert_eq!(heard["payload"], json!({"table": "it's \"x\""}));
+    assert_eq!((&heard["channel"], &heard["key"]), (&json!("refresh"), &Value::Null));
+    let sent = place.run(&["notify", "shop", "refresh", "--json"]);
+    let sent: Value = serde_json::from_str(&sent.out).unwrap();
+    assert_eq!((&sent["event"], &sent["led"]), (&json!("notified"), &json!(true)));
+    assert_eq!(message(&mut listener, "\"event\":\"message\"")["payload"], json!({}));
+}
+
+#[test]
+fn a_post_waits_for_a_leader_and_its_key_counts_once() {
+    let place = Place::new();
+    let posted = place.run(&["post", "shop", "orders", "7", "--key", "k", "--json"]);
+    let posted: Value = serde_json::from_str(&posted.out).unwrap();
+    assert_eq!((&posted["event"], &posted["new"]), (&json!("posted"), &json!(true)));
+    let again = place.run(&["post", "shop", "orders", "8", "--key", "k"]);
+    assert!(again.err.contains("the key k is known"), "{again:?}");
+    assert_eq!(waiting(&place), 1);
+    let status = place.run(&["status", "shop"]);
+    assert!(status.out.contains("shop: posts that wait in orders: 1"), "{status:?}");
+    let mut listener = listener(&place, &["shop", "orders"]);
+    let heard = message(&mut listener, "\"event\":\"message\"");
+    assert_eq!((&heard["payload"], &heard["delivery"]), (&json!(7), &json!(1)));
+    assert_eq!((&heard["key"], &heard["id"]), (&json!("k"), &posted["id"]));
+    eventually("the acknowledgement", || (waiting(&place) == 0).then_some(()));
+    listener.signal(Signal::TERM);
+    assert_eq!(listener.code(), 0);
+}
+
+#[test]
+fn lines_are_posts_in_their_order_and_a_bad_one_is_named() {
+    let place = Place::new();
+    let post = |text: &str| {
+        let mut command = place.command(&["post", "shop", "orders", "--lines", "--key", "file"]);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let bad = post("1\n2\nthree\n");
+    assert_eq!(bad.status.code(), Some(2));
+    let says = String::from_utf8(bad.stderr).unwrap();
+    assert!(says.contains("line 3: ") && says.contains("not JSON"), "{says}");
+    assert!(post("1\n\n2\n{\"n\": 3}\n").status.success());
+    assert!(post("1\n2\n{\"n\": 3}\n").status.success(), "again, with the same keys");
+    assert_eq!(waiting(&place), 3);
+    let mut listener = listener(&place, &["shop", "orders"]);
+    for (key, payload) in [("file-1", json!(1)), ("file-2", json!(2)), ("file-3", json!({"n": 3}))]
+    {
+        assert_eq!(message(&mut listener, key)["payload"], payload);
+    }
+}
+
+#[test]
+fn a_command_gets_the_payload_on_stdin_and_its_code_decides() {
+    let place = Place::new();
+    let script = "payload=$(cat); \
+        echo \"got $payload on $TENURE_CHANNEL as $TENURE_KEY try $TENURE_DELIVERY of \
+        $TENURE_ELECTION term $TENURE_TERM\"; test \"$payload\" != '\"bad\"'";
+    let args = ["shop", "orders", "pings", "--tries", "2", "--", "sh", "-c", script];
+    let mut listener = listener(&place, &args);
+    place.run(&["post", "shop", "orders", "\"bad\"", "--key", "1"]);
+    place.run(&["post", "shop", "orders", "\"good\"", "--key", "2"]);
+    listener.line("got \"bad\" on orders as 1 try 1 of shop term 1");
+    listener.line("the command ended with 1 on orders");
+    listener.line("got \"bad\" on orders as 1 try 2 of shop term 1");
+    listener.line("got \"good\" on orders as 2 try 1 of shop term 1");
+    place.run(&["notify", "shop", "pings", "1"]);
+    listener.line("got 1 on pings as  try 1");
+    let dead = place.run(&["dead-letters", "shop", "--json"]);
+    let dead: Value = serde_json::from_str(&dead.out).unwrap();
+    assert_eq!((&dead["key"], &dead["deliveries"]), (&json!("1"), &json!(2)));
+    assert_eq!(place.status("shop")["backlog"][0]["dead"], json!(1));
+    let replayed = place.run(&["dead-letters", "shop", "--channel", "orders", "--replay"]);
+    assert_eq!(replayed.code, 0, "{replayed:?}");
+    listener.line("got \"bad\" on orders as 1 try 1");
+    let id = eventually("its second death", || {
+        let dead = place.run(&["dead-letters", "shop", "--json"]);
+        serde_json::from_str::<Value>(&dead.out).ok().map(|dead| dead["id"].to_string())
+    });
+    assert_eq!(place.run(&["dead-letters", "shop", &id, "--discard"]).code, 0);
+    let none = place.run(&["dead-letters", "shop"]);
+    assert_eq!(none.code, 1, "{none:?}");
+}
+
+#[test]
+fn what_a_killed_listener_was_at_comes_again_and_its_command_is_gone_by_then() {
+    let place = Place::new();
+    let script = "echo \"begun $$ try $TENURE_DELIVERY\"; \
+        if test \"$TENURE_DELIVERY\" = 1; then sleep 1000; fi; echo done";
+    let args = ["shop", "orders", "--", "sh", "-c", script];
+    let mut first = listener(&place, &args);
+    let mut second = place.spawn(&[&["listen"], &args[..]].concat());
+    place.run(&["post", "shop", "orders", "1", "--key", "k"]);
+    let line = first.line("begun");
+    let pid: u32 = line.split(' ').nth(1).unwrap().parse().unwrap();
+    let command = common::Watched::new(pid);
+    first.signal(Signal::KILL);
+    second.line("leading as term 2");
+    assert!(!command.is_alive(), "the command of the last leader is gone before the next leads");
+    second.line("try 2");
+    second.line("done");
+    eventually("the acknowledgement", || (waiting(&place) == 0).then_some(()));
+}
+
+#[test]
+fn a_command_that_can_not_be_executed_ends_it_and_spoils_no_post() {
+    let place = Place::new();
+    let mut listener = listener(&place, &["shop", "orders", "--", "./no-such-command"]);
+    place.run(&["post", "shop", "orders", "1"]);
+    listener.line("not found");
+    assert_eq!(listener.code(), 127);
+    assert_eq!(waiting(&place), 1, "it is not dead");
+}
+
+#[test]
+fn bad_input_is_refused_with_a_sentence_and_nothing_is_sent_or_started() {
+    let place = Place::new();
+    let (long, huge) = ("x".repeat(256), format!("\"{}\"", "x".repeat(65_536)));
+    for (args, says) in [
+        (&["notify", "shop", "c", "refresh"][..], "not JSON"),
+        (&["notify", "shop", "c", "{"], "not JSON"),
+        (&["notify", "shop", "", "1"], "the name of a channel is empty"),
+        (&["notify", "shop", &long, "1"], "has 256 bytes, and sqlite takes at most 255"),
+        (&["notify", "", "c", "1"], "the name of an election is empty"),
+        (&["notify", "shop", "c", &huge], "at most 65536; post it instead"),
+        (&["post", "shop", "c", "{'a': 1}"], "not JSON"),
+        (&["post", "shop", "c", "1", "--key", ""], "the key of a post is empty"),
+        (&["post", "shop", "c", "1", "--key", &long], "at most 255"),
+        (&["listen", "shop", ""], "the name of a channel is empty"),
+        (&["listen", "shop", "c", "--tries", "0"], "at least 1"),
+        (&["listen", "shop"], "required"),
+    ] {
+        let done = place.run(args);
+        assert_eq!(done.code, 2, "{args:?}: {done:?}");
+        assert!(done.err.contains(says), "{args:?}: {done:?}");
+    }
+    assert_eq!(waiting(&place), 0);
+}
+
+#[test]
+#[ignore = "needs a PostgreSQL server"]
+fn needs_postgres_bad_input_names_the_limits_of_postgres() {
+    let Some(server) = servers::Postgres::find() else { return };
+    let place = Place::new();
+    let (long, huge) = ("x".repeat(64), format!("\"{}\"", "x".repeat(7_998)));
+    for (args, says) in [
+        (&["notify", "shop", &long, "1"][..], "has 64 bytes, and postgres takes at most 63"),
+        (&["listen", "shop", &long], "has 64 bytes, and postgres takes at most 63"),
+        (&["post", "shop", &long, "1"], "has 64 bytes, and postgres takes at most 63"),
+        (
+            &["notify", "shop", "c", &huge],
+            "has 8000 bytes, and a notice on postgres carries at \
+            most 7999; post it instead",
+        ),
+    ] {
+        let done = finish(place.command(args).env("TENURE_STORE", &server.url));
+        assert_eq!(done.code, 2, "{args:?}: {done:?}");
+        assert!(done.err.contains(says), "{args:?}: {done:?}");
+    }
+}

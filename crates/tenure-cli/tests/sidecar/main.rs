@@ -1,0 +1,20 @@
+//! `tenure serve` and `tenure doctor` as their users meet them: over HTTP, under systemd, in a
+//! browser, and with the leader killed.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod browser;
+mod doctor;
+mod http;
+mod instance;
+mod one_leader;
+mod rules;
+mod schema;
+mod serve;
+mod systemd;
+mod webdriver;

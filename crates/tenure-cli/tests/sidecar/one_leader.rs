@@ -1,0 +1,122 @@
+//! The leader is killed while everybody asks: never two that say that they lead.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use rustix::event::{Timespec, poll};
+use rustix::process::Signal;
+use tenure_core::Time;
+
+use crate::common::{eventually, now};
+use crate::http;
+use crate::instance::Instance;
+use crate::support::Place;
+
+/// How often each instance is asked.
+const EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+const ROUNDS: usize = 6;
+/// How often somebody says that it leads before it is put to the test.
+const HEARD: usize = 40;
+
+/// One 200.
+#[derive(Clone, Copy, Debug)]
+struct Yes {
+    asked: Time,
+    answered: Time,
+    term: u64,
+    remaining_ms: u64,
+}
+
+/// Asks one instance every 5 ms until told to end.
+fn sample(at: SocketAddr, end: &AtomicBool, count: &AtomicUsize) -> Vec<Yes> {
+    let mut answers = Vec::new();
+    while !end.load(Ordering::Relaxed) {
+        let asked = now();
+        if let Ok(answer) = http::get(at, "/leader")
+            && answer.status == 200
+        {
+            let json = answer.json();
+            count.fetch_add(1, Ordering::Relaxed);
+            answers.push(Yes {
+                asked,
+                answered: now(),
+                term: json["term"].as_u64().unwrap(),
+                remaining_ms: json["remaining_ms"].as_u64().unwrap(),
+            });
+        }
+        let _ = poll(&mut [], Some(&EVERY));
+    }
+    answers
+}
+
+#[test]
+fn exactly_one_instance_answers_200_while_leaders_are_killed() {
+    let place = Place::new();
+    let (end, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let start = |number: usize| {
+        Instance::start(&place, &format!("web-{number}"), &["-e", "job", "--ttl", "3s"])
+    };
+    let mut instances: Vec<Instance> = (0..3).map(start).collect();
+    let all: Vec<Yes> = thread::scope(|scope| {
+        let mut samplers: Vec<_> = Vec::new();
+        for instance in &instances {
+            let (at, end, count) = (instance.at, &end, &count);
+            samplers.push(scope.spawn(move || sample(at, end, count)));
+        }
+        for round in 0..ROUNDS {
+            let before = count.load(Ordering::Relaxed);
+            eventually("it was heard of", || {
+                (count.load(Ordering::Relaxed) >= before + HEARD).then_some(())
+            });
+            let leader = eventually("somebody leads", || {
+                let leads =
+                    |i: &Instance| http::get(i.at, "/leader").is_ok_and(|a| a.status == 200);
+                instances.iter().position(leads)
+            });
+            let gone = instances.remove(leader);
+            // Killed, frozen until its trust is over, or told to end: in turns.
+            match round % 3 {
+                0 => gone.process.signal(Signal::KILL),
+                1 => gone.process.signal(Signal::STOP),
+                _ => gone.process.signal(Signal::TERM),
+            }
+            let other = eventually("another one leads", || {
+                let leads =
+                    |i: &&Instance| http::get(i.at, "/leader").is_ok_and(|a| a.status == 200);
+                instances.iter().find(leads).map(|instance| instance.at)
+            });
+            assert_ne!(other, gone.at);
+            if round % 3 == 1 {
+                gone.process.signal(Signal::CONT);
+                // It is asked at once when it wakes up, and must know better.
+                let answer = http::get(gone.at, "/leader").unwrap();
+                assert_eq!(answer.status, 503, "{answer:?}");
+                gone.process.signal(Signal::KILL);
+            }
+            let fresh = start(10 + round);
+            let (at, end, count) = (fresh.at, &end, &count);
+            samplers.push(scope.spawn(move || sample(at, end, count)));
+            instances.push(fresh);
+        }
+        end.store(true, Ordering::Relaxed);
+        samplers.into_iter().flat_map(|sampler| sampler.join().unwrap()).collect()
+    });
+    judge(all);
+}
+
+/// Once somebody has heard of a term, nobody who asks later hears 200 of an older one.
+fn judge(mut all: Vec<Yes>) {
+    assert!(all.len() > 100, "there is something to judge: {}", all.len());
+    assert!(all.iter().all(|yes| yes.remaining_ms <= 3000), "trust never exceeds the ttl");
+    all.sort_by_key(|yes| yes.asked);
+    let terms: std::collections::BTreeSet<u64> = all.iter().map(|yes| yes.term).collect();
+    assert!(terms.len() > ROUNDS / 2, "several reigns were seen: {terms:?}");
+    for yes in &all {
+        let newer = all.iter().filter(|other| other.term > yes.term);
+        let heard_before = newer.min_by_key(|other| other.answered);
+        if let Some(newer) = heard_before {
+            assert!(yes.asked <= newer.answered, "{yes:?} after {newer:?}");
+        }
+    }
+}
