@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+#[allow(dead_code, reason = "another test uses the rest")]
 mod common;
 
 use std::path::PathBuf;
@@ -173,4 +174,33 @@ fn axum_service_says_503_then_resigns_then_exits_with_0() {
     assert_eq!(rest, ["background task ends, term 1", "resigned", "bye"]);
     assert_eq!(status.code(), Some(0));
     assert_eq!(http_get(&other, "/leader").unwrap(), (200, "leading, term 2\n".to_owned()));
+}
+
+#[test]
+fn tell_the_leader_hears_notices_and_keeps_posts_over_a_kill() {
+    let place = Place::new();
+    let start = || {
+        let instance = Instance::start(env!("CARGO_BIN_EXE_tell_the_leader"), &[&place.store]);
+        instance.line("ready");
+        instance
+    };
+    let leader = Instance::start(env!("CARGO_BIN_EXE_tell_the_leader"), &[&place.store]);
+    assert_eq!(term(&leader.line("leading, ")), 1);
+    leader.line("ready");
+    let mut follower = start();
+    follower.type_line("it's \"now\"");
+    assert_eq!(leader.line("heard: "), "\"it's \\\"now\\\"\"");
+    follower.type_line("!order 7");
+    assert_eq!(leader.line("handled: "), "\"order 7\", delivery 1");
+    follower.line("posted: new");
+    follower.type_line("!order 7");
+    assert_eq!(follower.line("posted: "), "known");
+    leader.kill_9();
+    follower.type_line("!order 8");
+    // The first may come again: nobody knows whether it was acknowledged in time.
+    while follower.line("handled: ") != "\"order 8\", delivery 1" {}
+    follower.terminate();
+    let (rest, status) = follower.end();
+    assert_eq!(rest.last().map(String::as_str), Some("stopped"));
+    assert!(status.success());
 }

@@ -22,13 +22,20 @@ pub(crate) struct Instance {
 impl Instance {
     /// Starts a program with the store (and what else it wants) as its arguments.
     pub(crate) fn start(program: &str, paths: &[&Path]) -> Instance {
-        let mut child = Command::new(program)
-            .args(paths)
-            .env_remove("TENURE_STORE")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(program);
+        command.args(paths).env_remove("TENURE_STORE");
+        Instance::spawn(command)
+    }
+
+    /// Starts a program on the store of this URL.
+    pub(crate) fn start_at(program: &str, url: &str) -> Instance {
+        let mut command = Command::new(program);
+        command.env("TENURE_STORE", url);
+        Instance::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Instance {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let stdin = child.stdin.take();
         let (sender, lines) = channel();
@@ -106,6 +113,18 @@ impl Drop for Instance {
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
+}
+
+/// Looks again and again until there is something to see.
+pub(crate) fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..LIMIT.as_millis() / 10 {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        // tidy: sleep because other processes work meanwhile, and only a look tells how far.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it never came");
 }
 
 /// The status and the body of a plain GET.
