@@ -7,6 +7,8 @@ use std::thread;
 use anyhow::Result;
 
 use crate::cargo;
+use crate::servers::postgres::Postgres;
+use crate::servers::redis::Redis;
 
 /// Runs the benches called `names`, or all. The bench crate writes its results itself.
 pub(crate) fn run(names: &[String]) -> Result<bool> {
@@ -15,11 +17,26 @@ pub(crate) fn run(names: &[String]) -> Result<bool> {
     let mut args = vec!["run", "--release", "--locked", "--package", "tenure-bench", "--"];
     args.extend(["--machine", &machine, "--commit", &commit]);
     args.extend(names.iter().map(String::as_str));
-    cargo::passthrough(&args)
+    let wants = |engine: &str| names.is_empty() || names.iter().any(|name| name.contains(engine));
+    // They end with this function.
+    let (mut variables, mut postgres, mut redis) = (Vec::new(), None, None);
+    if wants("postgres") {
+        let server = Postgres::start()?;
+        variables.extend(server.variables()?);
+        postgres = Some(server);
+    }
+    if wants("redis") {
+        let server = Redis::start()?;
+        variables.push(("TENURE_BENCH_REDIS", server.url()));
+        redis = Some(server);
+    }
+    let done = cargo::passthrough_with(&args, &variables);
+    drop((postgres, redis));
+    done
 }
 
 /// Processor, cores, memory and kernel, in one line.
-fn machine() -> String {
+pub(crate) fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -50,7 +67,7 @@ fn gibibytes(kilobytes: &str) -> Option<String> {
 /// The short hash of the commit, with `-dirty` if the tree differs from it.
 ///
 /// The results file does not count, since each run of the benches changes it.
-fn commit() -> String {
+pub(crate) fn commit() -> String {
     let Some(hash) = git(&["rev-parse", "--short", "HEAD"]) else { return "unknown".to_owned() };
     let status = ["status", "--porcelain", "--", ".", ":(exclude)bench/RESULTS.md"];
     match git(&status) {

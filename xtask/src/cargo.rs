@@ -44,7 +44,14 @@ pub(crate) fn command() -> Command {
 
 /// Runs cargo with its output shown, and says whether it succeeded.
 pub(crate) fn passthrough(args: &[&str]) -> Result<bool> {
-    Ok(Group::spawn(command().args(args))?.wait(|_| ())?.success())
+    passthrough_with(args, &[])
+}
+
+/// As [`passthrough`], with more variables.
+pub(crate) fn passthrough_with(args: &[&str], variables: &[(&str, String)]) -> Result<bool> {
+    let mut command = command();
+    command.args(args).envs(variables.iter().map(|(name, value)| (name, value)));
+    Ok(Group::spawn(&mut command)?.wait(|_| ())?.success())
 }
 
 /// Whether cargo knows the subcommand `name`, built in or installed.

@@ -10,10 +10,12 @@
 
 mod bench;
 mod cargo;
+mod drill;
 mod features;
 mod licences;
 mod packages;
 mod process;
+mod pypi;
 mod report;
 mod servers;
 mod spdx;
@@ -33,6 +35,7 @@ usage: cargo xtask COMMAND
 
   test [--long] [--only STEP]  run all checks and tests, as CI does; --long adds the soaks
   bench [NAME...]              run the benches and write bench/RESULTS.md
+  drill [--for DURATION]       measure failover on every store and write docs/failover.md
   sim [--seeds N | --seed S]   run the simulator for long, or replay one seed
   up postgres | redis          start a server to play with, until Ctrl-C
   tidy                         check the numbers and habits that no other tool checks
@@ -64,9 +67,12 @@ fn run(args: &[String]) -> Result<bool> {
     match (command.as_str(), rest) {
         ("test", rest) => test::run(&test::Options::parse(rest)?),
         ("bench", names) => bench::run(names),
+        ("drill", args) => drill::run(args),
         ("sim", args) => sim(args),
         ("up", [name]) => servers::up(name),
-        ("up", _) => bail!("`up` needs the name of a server: postgres, redis"),
+        ("up", _) => bail!(
+            "`up` needs the name of a server: postgres, redis, redis-sentinel or redis-cluster"
+        ),
         ("tidy", []) => tidy::run(),
         ("features", []) => features::run(),
         ("fmt", []) => cargo::passthrough(&["fmt", "--all"]),

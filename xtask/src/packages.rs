@@ -25,6 +25,17 @@ pub(crate) struct Tool {
 /// Runs a program with a wall clock that is off.
 pub(crate) const FAKETIME: Tool = Tool { command: "faketime", packages: &["faketime"] };
 
+/// Makes hosts out of network namespaces, and drops packets between them.
+pub(crate) const IP: Tool = Tool { command: "ip", packages: &["iproute2"] };
+pub(crate) const NFT: Tool = Tool { command: "nft", packages: &["nftables"] };
+
+/// Drives Chromium; the tests look at the page with it.
+pub(crate) const BROWSER: Tool =
+    Tool { command: "chromedriver", packages: &["chromium", "chromium-driver"] };
+
+/// Checks alert rules.
+pub(crate) const PROMTOOL: Tool = Tool { command: "promtool", packages: &["prometheus"] };
+
 /// Debian asks this script before it starts a service.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 

@@ -28,6 +28,7 @@ pub(crate) const STEPS: &[Step] = &[
     slow("system", "tests that need more, such as root or a package", system::step),
     slow("postgres", "tests on a PostgreSQL server of our own", system::postgres_step),
     slow("redis", "tests on Redis servers of their own", system::redis_step),
+    slow("sidecar", "the page in a browser, the rules, the description", system::sidecar_step),
     slow("licences", "licences, banned crates and sources", licences::step),
 ];
 

@@ -1,5 +1,5 @@
-//! The steps `system`, `postgres` and `redis`: ignored tests that need more than Rust, by the
-//! prefix of their names.
+//! The steps `system`, `postgres`, `redis` and `sidecar`: ignored tests that need more than Rust,
+//! by the prefix of their names.
 //!
 //! A plain `cargo test` must pass anywhere, so a test that needs root, a package, a server or a
 //! long time is ignored with a reason, and its name starts with one of the prefixes in [`NEEDS`].
@@ -8,8 +8,10 @@
 use anyhow::{Result, bail};
 
 use crate::cargo;
-use crate::packages::{self, FAKETIME, Tool};
+use crate::packages::{self, BROWSER, FAKETIME, IP, NFT, PROMTOOL, Tool};
+use crate::pypi::{Program, SCHEMATHESIS};
 use crate::report::Counts;
+use crate::servers::pgbouncer::PGBOUNCER;
 use crate::servers::postgres::{POSTGRES, Postgres};
 use crate::servers::redis::{self, REDIS};
 use crate::test::{StepRun, Verdict};
@@ -23,6 +25,8 @@ struct Need {
     long: bool,
     /// The step that runs them.
     step: Part,
+    /// A program from PyPI.
+    pypi: Option<&'static Program>,
 }
 
 /// The steps here.
@@ -31,23 +35,35 @@ enum Part {
     System,
     Postgres,
     Redis,
+    Sidecar,
 }
 
 const NEEDS: &[Need] = &[
     need("needs_root_", &[], Part::System).for_root(),
     need("needs_faketime_", &[FAKETIME], Part::System),
-    need("needs_postgres_", &[POSTGRES], Part::Postgres),
+    need("needs_postgres_", &[POSTGRES, PGBOUNCER], Part::Postgres),
     need("needs_redis_", &[REDIS], Part::Redis),
+    need("needs_netns_", &[REDIS, IP, NFT], Part::Redis).for_root(),
+    need("needs_browser_", &[BROWSER], Part::Sidecar),
+    need("needs_promtool_", &[PROMTOOL], Part::Sidecar),
+    need("needs_schemathesis_", &[], Part::Sidecar).with_pypi(&SCHEMATHESIS),
+    need("long_schemathesis_", &[], Part::Sidecar).with_pypi(&SCHEMATHESIS).at_length(),
+    need("long_postgres_", &[POSTGRES, PGBOUNCER], Part::Postgres).at_length(),
+    need("long_redis_", &[REDIS], Part::Redis).at_length(),
     need("long_", &[], Part::System).at_length(),
 ];
 
 const fn need(prefix: &'static str, tools: &'static [Tool], step: Part) -> Need {
-    Need { prefix, root: false, tools, long: false, step }
+    Need { prefix, root: false, tools, long: false, step, pypi: None }
 }
 
 impl Need {
     const fn for_root(self) -> Need {
         Need { root: true, ..self }
+    }
+
+    const fn with_pypi(self, program: &'static Program) -> Need {
+        Need { pypi: Some(program), ..self }
     }
 
     const fn at_length(self) -> Need {
@@ -68,6 +84,11 @@ pub(crate) fn postgres_step(step: &mut StepRun<'_>) -> Result<Verdict> {
 /// Tests that start Redis servers.
 pub(crate) fn redis_step(step: &mut StepRun<'_>) -> Result<Verdict> {
     run(step, Part::Redis)
+}
+
+/// Tests of the sidecar that need a browser, promtool or schemathesis.
+pub(crate) fn sidecar_step(step: &mut StepRun<'_>) -> Result<Verdict> {
+    run(step, Part::Sidecar)
 }
 
 /// Finds the ignored tests, provides what they need, and runs those that can run.
@@ -106,6 +127,11 @@ fn run(step: &mut StepRun<'_>, part: Part) -> Result<Verdict> {
     if part == Part::Redis {
         command.envs(redis::variables()?);
     }
+    if part == Part::Sidecar {
+        command.env("TENURE_TEST_SCHEMATHESIS", SCHEMATHESIS.path()?);
+        // A browser for each test at once is more than two cores carry in time.
+        command.args(["--test-threads", "2"]);
+    }
     let success = step.run(&mut command)?;
     let ran = Counts::of(&step.log_text()?[before..]);
     let counts = step.session.counts.map(|counts| counts.with_ignored_run(ran));
@@ -128,6 +154,12 @@ fn provide(step: &mut StepRun<'_>, need: &Need, tests: usize) -> Result<bool> {
             step.skip(what, remedy);
             return Ok(false);
         }
+    }
+    if let Some(program) = need.pypi
+        && let Some(remedy) = program.provide(step)?
+    {
+        step.skip(what, remedy);
+        return Ok(false);
     }
     Ok(true)
 }
@@ -168,16 +200,25 @@ clock::tests::needs_root_a_time_namespace_is_refused: test
 needs_faketime_a_step_changes_nothing: test
 needs_postgres_the_store_keeps_its_contract: test
 needs_redis_the_store_keeps_its_contract: test
+needs_browser_a_change_is_seen: test
+needs_promtool_the_rules_are_right: test
+needs_schemathesis_no_answer_is_odd: test
+long_schemathesis_no_answer_is_odd: test
+needs_netns_hosts_are_partitioned: test
+long_postgres_rounds: test
+long_redis_rounds: test
 long_soak: test
-5 tests, 0 benchmarks
+12 tests, 0 benchmarks
 ";
         let names = test_names(output);
-        assert_eq!(names.len(), 5);
+        assert_eq!(names.len(), 12);
         let groups = group(&names).unwrap();
         let prefixes: Vec<&str> = groups.iter().map(|(need, _)| need.prefix).collect();
         let known: Vec<&str> = NEEDS.iter().map(|need| need.prefix).collect();
         assert_eq!(prefixes, known);
-        assert_eq!(groups[4].1, ["long_soak"]);
+        let of = |prefix| &groups.iter().find(|(need, _)| need.prefix == prefix).unwrap().1;
+        assert_eq!(*of("long_postgres_"), ["long_postgres_rounds"]);
+        assert_eq!(*of("long_"), ["long_soak"]);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Servers of our own for tests: private, on free ports, ended with the run.
 
+pub(crate) mod pgbouncer;
 pub(crate) mod postgres;
 pub(crate) mod redis;
+pub(crate) mod redis_sets;
 
 use std::net::TcpListener;
 
@@ -15,6 +17,9 @@ pub(crate) fn up(name: &str) -> Result<bool> {
         "postgres" => {
             let mut server = postgres::Postgres::start()?;
             println!("postgres is up; Ctrl-C ends it and removes its data\n\n{}", server.url());
+            if let Some(url) = server.pooler_url() {
+                println!("{url} (PgBouncer, transaction mode)");
+            }
             wait(server.group())
         }
         "redis" => {
@@ -22,7 +27,19 @@ pub(crate) fn up(name: &str) -> Result<bool> {
             println!("redis is up; Ctrl-C ends it and removes its data\n\n{}", server.url());
             wait(server.group())
         }
-        _ => bail!("there is no server `{name}`; there are postgres and redis"),
+        "redis-sentinel" | "redis-cluster" => {
+            let mut set = match name {
+                "redis-sentinel" => redis_sets::RedisSet::sentinel()?,
+                _ => redis_sets::RedisSet::cluster()?,
+            };
+            println!("{name} is up; Ctrl-C ends it and removes its data\n\n{}", set.url());
+            println!("on the ports {:?}", set.ports());
+            wait(set.group())
+        }
+        _ => bail!(
+            "there is no server `{name}`; there are postgres, redis, redis-sentinel and \
+             redis-cluster"
+        ),
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::free_port;
+use super::pgbouncer::{PGBOUNCER, PgBouncer};
 use crate::cargo;
 use crate::packages::{self, Tool};
 use crate::process::{self, Group, Stopwatch};
@@ -21,21 +22,23 @@ use crate::process::{self, Group, Stopwatch};
 /// The server, from whichever version the distribution has.
 pub(crate) const POSTGRES: Tool = Tool { command: "postgres", packages: &["postgresql"] };
 
-/// The user that runs it if we are root.
-const USER: &str = "postgres";
+/// Its superuser, and the user that runs it if we are root.
+pub(super) const USER: &str = "postgres";
 
 /// The password of its superuser. It listens on loopback only, and not for long.
-const PASSWORD: &str = "tenure-test";
+pub(super) const PASSWORD: &str = "tenure-test";
 
 const START_MAX: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 
 /// A running server. Dropping it ends it and removes its data.
 pub(crate) struct Postgres {
+    /// Before the server: fields go in order.
+    pooler: Option<PgBouncer>,
     group: Group,
     port: u16,
     // Dropped after the group: fields go in order.
-    _home: Home,
+    home: Home,
 }
 
 impl Postgres {
@@ -64,15 +67,18 @@ impl Postgres {
         for setting in [
             "listen_addresses=127.0.0.1",
             "unix_socket_directories=",
-            "max_connections=200",
+            "max_connections=500",
             "max_prepared_transactions=10",
         ] {
             server.args(["-c", setting]);
         }
         server.stdout(log.try_clone()?).stderr(log);
         let group = Group::spawn(&mut server)?;
-        let running = Self { group, port, _home: home };
+        let mut running = Self { pooler: None, group, port, home };
         running.wait_until_ready(owner)?;
+        if packages::find(PGBOUNCER.command).is_some() {
+            running.pooler = Some(PgBouncer::start(&running.home.path, port, owner)?);
+        }
         Ok(running)
     }
 
@@ -86,6 +92,7 @@ impl Postgres {
             ("TENURE_TEST_POSTGRES", self.url()),
             ("TENURE_TEST_POSTGRES_BIN", bin.display().to_string()),
         ];
+        variables.extend(self.pooler_url().map(|url| ("TENURE_TEST_PGBOUNCER", url)));
         if packages::is_root() {
             let (uid, gid) = account(USER)?;
             variables.push(("TENURE_TEST_POSTGRES_OWNER", format!("{uid}:{gid}")));
@@ -95,7 +102,12 @@ impl Postgres {
 
     /// How to reach it, as its superuser.
     pub(crate) fn url(&self) -> String {
-        format!("postgres://postgres:{PASSWORD}@127.0.0.1:{}/postgres", self.port)
+        format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// How to reach it through the pooler, if there is one.
+    pub(crate) fn pooler_url(&self) -> Option<String> {
+        self.pooler.as_ref().map(PgBouncer::url)
     }
 
     pub(super) fn group(&mut self) -> &mut Group {
@@ -123,7 +135,7 @@ impl Postgres {
 }
 
 /// One of the server's own programs, run by the right user.
-fn command(name: &str, owner: Option<(u32, u32)>, dir: &Path) -> Result<Command> {
+pub(super) fn command(name: &str, owner: Option<(u32, u32)>, dir: &Path) -> Result<Command> {
     let path = packages::find(name).with_context(|| format!("cannot find {name}"))?;
     let mut command = Command::new(path);
     // The directory that we are in may be out of that user's reach.

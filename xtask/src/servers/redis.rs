@@ -4,10 +4,11 @@
 //! tests and in their process group, so they end with it.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -24,10 +25,19 @@ pub(crate) const REDIS: Tool = Tool { command: "redis-server", packages: &["redi
 const START_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 
+/// Counts the directories of servers.
+static HOMES: AtomicU32 = AtomicU32::new(0);
+
 /// What tests have to know to start servers.
 pub(crate) fn variables() -> Result<Vec<(&'static str, String)>> {
     let program = packages::find(REDIS.command).context("cannot find redis-server")?;
-    Ok(vec![("TENURE_TEST_REDIS_SERVER", program.display().to_string())])
+    // What their servers write is kept with all else that tests leave behind.
+    let home = cargo::scratch()?.join("redis-tests");
+    fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
+    Ok(vec![
+        ("TENURE_TEST_REDIS_SERVER", program.display().to_string()),
+        ("TMPDIR", home.display().to_string()),
+    ])
 }
 
 /// A running server. Dropping it ends it and removes its data.
@@ -41,16 +51,33 @@ pub(crate) struct Redis {
 impl Redis {
     /// Starts a server that keeps nothing when it ends.
     pub(crate) fn start() -> Result<Self> {
-        let home = Home::create()?;
-        let log = File::create(cargo::scratch()?.join("logs-redis.log"))?;
-        let port = free_port()?;
-        let program = packages::find(REDIS.command).context(
-            "cannot find redis-server; install Debian's package redis-server, or run \
-             `cargo xtask test --only redis` as root",
-        )?;
-        let mut server = Command::new(program);
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with more settings, as on its command line.
+    pub(super) fn start_with(settings: &[&str]) -> Result<Self> {
+        let (home, port) = (Home::create()?, free_port()?);
+        let mut server = program()?;
         server.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]);
-        server.args(["--save", "", "--appendonly", "no", "--dir"]).arg(&home.path);
+        server.args(["--save", "", "--appendonly", "no", "--dir"]).arg(&home.path).args(settings);
+        Self::run(server, port, home)
+    }
+
+    /// Starts a sentinel with these lines in its configuration.
+    pub(super) fn start_sentinel(lines: &str) -> Result<Self> {
+        let (home, port) = (Home::create()?, free_port()?);
+        let path = home.path.join("sentinel.conf");
+        let place = format!("port {port}\nbind 127.0.0.1\ndir {}\n", home.path.display());
+        fs::write(&path, place + lines)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        let mut server = program()?;
+        server.arg(path).arg("--sentinel");
+        Self::run(server, port, home)
+    }
+
+    fn run(mut server: Command, port: u16, home: Home) -> Result<Self> {
+        let path = cargo::scratch()?.join("logs-redis.log");
+        let log = File::options().create(true).append(true).open(path)?;
         server.stdout(log.try_clone()?).stderr(log);
         let running = Self { group: Group::spawn(&mut server)?, port, _home: home };
         running.wait_until_ready()?;
@@ -62,8 +89,47 @@ impl Redis {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(super) fn group(&mut self) -> &mut Group {
         &mut self.group
+    }
+
+    /// Asks until the answer to a command has these words in it.
+    pub(super) fn until(&self, words: &[&str], holds: &str) -> Result<()> {
+        let watch = Stopwatch::start();
+        while watch.elapsed() < START_MAX {
+            process::check_interrupted()?;
+            if self.command(words).is_ok_and(|answer| answer.contains(holds)) {
+                return Ok(());
+            }
+            thread::sleep(POLL);
+        }
+        bail!(
+            "{words:?} did not answer {holds:?} in {START_MAX:?}; see target/xtask/logs-redis.log"
+        )
+    }
+
+    /// One command; the first line of the answer, or the text behind it.
+    pub(super) fn command(&self, words: &[&str]) -> io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        stream.write_all(request.as_bytes())?;
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let Some(Ok(length)) = line.trim_end().strip_prefix('$').map(str::parse) else {
+            return Ok(line.trim_end().to_owned());
+        };
+        let mut text = vec![0; length];
+        reader.read_exact(&mut text)?;
+        String::from_utf8(text).map_err(io::Error::other)
     }
 
     fn wait_until_ready(&self) -> Result<()> {
@@ -73,22 +139,21 @@ impl Redis {
             if self.group.leader_ended()? {
                 bail!("the server ended at once; see target/xtask/logs-redis.log");
             }
-            if self.answers().is_ok_and(|pong| pong) {
+            if self.command(&["PING"]).is_ok_and(|pong| pong == "+PONG") {
                 return Ok(());
             }
             thread::sleep(POLL);
         }
         bail!("the server was not ready after {START_MAX:?}; see target/xtask/logs-redis.log")
     }
+}
 
-    fn answers(&self) -> std::io::Result<bool> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-        stream.write_all(b"PING\r\n")?;
-        let mut pong = [0; 7];
-        stream.read_exact(&mut pong)?;
-        Ok(&pong == b"+PONG\r\n")
-    }
+fn program() -> Result<Command> {
+    let program = packages::find(REDIS.command).context(
+        "cannot find redis-server; install Debian's package redis-server, or run \
+         `cargo xtask test --only redis` as root",
+    )?;
+    Ok(Command::new(program))
 }
 
 /// The directory of one server. Dropping it removes it.
@@ -98,7 +163,10 @@ struct Home {
 
 impl Home {
     fn create() -> Result<Self> {
-        let path = cargo::scratch()?.join(format!("tenure-redis-{}", std::process::id()));
+        // Several servers may belong together.
+        let number = HOMES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tenure-redis-{}-{number}", std::process::id());
+        let path = cargo::scratch()?.join(name);
         fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Self { path })
     }
