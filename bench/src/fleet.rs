@@ -15,12 +15,12 @@ use serde::Deserialize;
 use tempfile::TempDir;
 use tenure::{BootClock, Time};
 
+use crate::ground::{Engine, Ground};
 use crate::interrupt;
 
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 /// How long anything may take before the bench gives up.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
-const NAME: &str = "bench";
 
 /// A directory on the file system that the build is on, gone with its handle.
 pub(crate) fn scratch() -> Result<TempDir> {
@@ -71,9 +71,9 @@ pub(crate) struct Told {
 /// The candidates. All are killed when this is dropped.
 pub(crate) struct Fleet {
     tenure: PathBuf,
-    /// Before the directory, because they are dropped in this order.
+    /// Before the ground, because they are dropped in this order.
     members: Vec<Member>,
-    directory: TempDir,
+    pub(crate) ground: Ground,
     started: usize,
     sender: Sender<Told>,
     receiver: Receiver<Told>,
@@ -113,23 +113,15 @@ impl Drop for Ended {
 }
 
 impl Fleet {
-    pub(crate) fn new(count: usize) -> Result<Fleet> {
+    pub(crate) fn new(count: usize, ground: Ground) -> Result<Fleet> {
         let (sender, receiver) = channel();
-        let (tenure, directory) = (tenure()?, scratch()?);
         let (members, told) = (Vec::new(), Vec::new());
-        let mut fleet = Fleet { tenure, directory, members, started: 0, sender, receiver, told };
+        let tenure = tenure()?;
+        let mut fleet = Fleet { tenure, ground, members, started: 0, sender, receiver, told };
         for _ in 0..count {
             fleet.add()?;
         }
         Ok(fleet)
-    }
-
-    pub(crate) fn directory(&self) -> &Path {
-        self.directory.path()
-    }
-
-    fn store(&self) -> PathBuf {
-        self.directory.path().join("tenure.db")
     }
 
     /// Starts one more candidate and waits until it takes part and knows who leads.
@@ -137,11 +129,11 @@ impl Fleet {
         let number = self.started;
         self.started += 1;
         let mut child = Command::new(&self.tenure)
-            .args(["campaign", NAME, "--json", "--ttl", "3s", "--renew-every", "1s"])
+            .args(["campaign", &self.ground.election, "--json"])
+            .args(["--ttl", "3s", "--renew-every", "1s"])
             .arg("--id")
             .arg(format!("c{number}"))
-            .arg("--store")
-            .arg(format!("sqlite:{}", self.store().display()))
+            .env("TENURE_STORE", &self.ground.url)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -218,9 +210,9 @@ impl Fleet {
         Ok(at)
     }
 
-    /// Stops a candidate between two writes, and tells when. A process that is stopped in the
-    /// middle of one holds up everybody on this store, which is a documented limit and not what
-    /// is measured here.
+    /// Stops a candidate between two writes, and tells when. On SQLite a process that is stopped in
+    /// the middle of one holds up everybody, which is a documented limit and not what is measured
+    /// here.
     pub(crate) fn freeze(&self, number: usize) -> Result<Time> {
         for _ in 0..100 {
             let at = self.signal(number, Signal::STOP)?;
@@ -234,7 +226,10 @@ impl Fleet {
     }
 
     fn can_be_written(&self) -> Result<bool> {
-        let file = Connection::open(self.store())?;
+        if self.ground.engine != Engine::Sqlite {
+            return Ok(true);
+        }
+        let file = Connection::open(self.ground.directory().join("tenure.db"))?;
         file.busy_timeout(Duration::from_millis(200))?;
         Ok(file.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok())
     }
@@ -249,7 +244,7 @@ impl Fleet {
     }
 }
 
-fn pause(time: Duration) {
+pub(crate) fn pause(time: Duration) {
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) as _ };
     let _ended = poll(&mut [], Some(&timeout));
 }

@@ -6,19 +6,20 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
 use crate::fleet::{Fleet, TTL, Told};
+use crate::ground::{Engine, Ground};
 use crate::numbers::Sample;
 use crate::raw::Yardstick;
 use crate::report::{Section, say};
 
-const ROUNDS: usize = 50;
 const CANDIDATES: usize = 3;
 
-pub(crate) fn clean() -> Result<Section> {
-    let mut fleet = Fleet::new(CANDIDATES)?;
-    let mut raw = Yardstick::new(fleet.directory())?;
+/// The leader resigns. The bars are for p50 and p99 of the gap, in milliseconds.
+pub(crate) fn clean(engine: Engine, rounds: usize, bars: (f64, f64)) -> Result<Section> {
+    let mut fleet = Fleet::new(CANDIDATES, Ground::new(engine)?)?;
+    let mut raw = Yardstick::new(&fleet.ground)?;
     let (mut gaps, mut whole, mut overlaps) = (Vec::new(), Vec::new(), 0);
-    for round in 0..ROUNDS {
-        progress(round);
+    for round in 0..rounds {
+        progress(round, rounds);
         raw.measure()?;
         let leader = fleet.leader()?;
         let signalled = fleet.signal(leader.member, Signal::TERM)?;
@@ -32,8 +33,8 @@ pub(crate) fn clean() -> Result<Section> {
     }
     let (gaps, whole) = (Sample::of_durations(&gaps)?, Sample::of_durations(&whole)?);
     let mut section = Section::new();
-    section.at_most("resigning to elected, p50", gaps.median(), 5.0, "ms");
-    section.at_most("resigning to elected, p99", gaps.percentile(99), 20.0, "ms");
+    section.at_most("resigning to elected, p50", gaps.median(), bars.0, "ms");
+    section.at_most("resigning to elected, p99", gaps.percentile(99), bars.1, "ms");
     section.number("SIGTERM to elected, p50", whole.median(), "ms");
     section.number("SIGTERM to elected, p99", whole.percentile(99), "ms");
     section.never("elected before the other stepped down", overlaps);
@@ -41,12 +42,13 @@ pub(crate) fn clean() -> Result<Section> {
     Ok(section)
 }
 
-pub(crate) fn kill_9() -> Result<Section> {
-    let mut fleet = Fleet::new(CANDIDATES)?;
-    let mut raw = Yardstick::new(fleet.directory())?;
+/// The leader is killed. The bar is for p99 of the gap, in milliseconds.
+pub(crate) fn kill_9(engine: Engine, rounds: usize, bar: f64) -> Result<Section> {
+    let mut fleet = Fleet::new(CANDIDATES, Ground::new(engine)?)?;
+    let mut raw = Yardstick::new(&fleet.ground)?;
     let (mut gaps, mut overlaps) = (Vec::new(), 0);
-    for round in 0..ROUNDS {
-        progress(round);
+    for round in 0..rounds {
+        progress(round, rounds);
         raw.measure()?;
         let leader = fleet.leader()?;
         let killed = fleet.signal(leader.member, Signal::KILL)?;
@@ -58,18 +60,19 @@ pub(crate) fn kill_9() -> Result<Section> {
     let gaps = Sample::of_durations(&gaps)?;
     let mut section = Section::new();
     section.number("kill -9 to elected, p50", gaps.median(), "ms");
-    section.at_most("kill -9 to elected, p99", gaps.percentile(99), 100.0, "ms");
+    section.at_most("kill -9 to elected, p99", gaps.percentile(99), bar, "ms");
     section.never("elected before the other was killed", overlaps);
     compare(&mut section, &gaps, &raw.sample()?);
     Ok(section)
 }
 
-pub(crate) fn frozen() -> Result<Section> {
-    let mut fleet = Fleet::new(CANDIDATES)?;
-    let mut raw = Yardstick::new(fleet.directory())?;
+/// The leader is stopped, and goes on later.
+pub(crate) fn frozen(engine: Engine, rounds: usize) -> Result<Section> {
+    let mut fleet = Fleet::new(CANDIDATES, Ground::new(engine)?)?;
+    let mut raw = Yardstick::new(&fleet.ground)?;
     let (mut gaps, mut revived) = (Vec::new(), 0);
-    for round in 0..ROUNDS {
-        progress(round);
+    for round in 0..rounds {
+        progress(round, rounds);
         raw.measure()?;
         // Each leader is frozen at another point between two renewals.
         fleet.listen(Duration::from_millis(17 * (round as u64 % 60)))?;
@@ -89,12 +92,12 @@ pub(crate) fn frozen() -> Result<Section> {
         revived += fleet.told[before..].iter().filter(again).count();
     }
     let gaps = Sample::of_durations(&gaps)?;
-    let bar = TTL.as_secs_f64() * 1e3 + 100.0;
+    let bar = TTL.as_secs_f64() * 1e3 + engine.late_ms();
     let mut section = Section::new();
     section.number("freeze to elected, p50", gaps.median(), "ms");
     section.at_most("freeze to elected, max", gaps.max(), bar, "ms");
     section.never("led again under the old term", revived);
-    section.never("terms that did not rise", fallen_terms(&fleet)?);
+    section.never("terms that did not rise", fallen_terms(&fleet, rounds)?);
     compare(&mut section, &gaps, &raw.sample()?);
     Ok(section)
 }
@@ -104,12 +107,12 @@ fn leads_under(told: &Told, term: Option<u64>) -> bool {
 }
 
 /// Elections whose term is not above the one before, in the order of time.
-fn fallen_terms(fleet: &Fleet) -> Result<usize> {
+fn fallen_terms(fleet: &Fleet, rounds: usize) -> Result<usize> {
     let elected = fleet.told.iter().filter(|told| told.event.event == "elected");
     let mut elected: Vec<(u64, Option<u64>)> =
         elected.map(|told| (told.event.boot_ns, told.event.term)).collect();
     elected.sort_unstable();
-    ensure!(elected.len() > ROUNDS, "rounds are missing");
+    ensure!(elected.len() > rounds, "rounds are missing");
     Ok(elected.windows(2).filter(|pair| pair[1].1 <= pair[0].1).count())
 }
 
@@ -124,14 +127,14 @@ fn own_event(fleet: &Fleet, leader: &Told, name: &str) -> Result<Told> {
 }
 
 fn compare(section: &mut Section, gaps: &Sample, raw: &Sample) {
-    section.number("a raw durable write, p50", raw.median(), "ms");
-    section.number("a raw durable write, p99", raw.percentile(99), "ms");
+    section.number("a raw write, p50", raw.median(), "ms");
+    section.number("a raw write, p99", raw.percentile(99), "ms");
     section.number("p50 as raw writes", gaps.median() / raw.median(), "");
     section.number("p99 as raw writes", gaps.percentile(99) / raw.percentile(99), "");
 }
 
-fn progress(round: usize) {
+fn progress(round: usize, rounds: usize) {
     if round > 0 && round.is_multiple_of(10) {
-        say(&format!("  {round} of {ROUNDS} rounds"));
+        say(&format!("  {round} of {rounds} rounds"));
     }
 }

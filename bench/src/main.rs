@@ -3,14 +3,20 @@
 //! Each bench answers the question in its name. Its numbers stand beside the bar that the project
 //! set itself; a bar that is missed is marked, and that is all: tests assert, benches measure.
 
+mod cron;
+mod crowd;
 mod fleet;
+mod ground;
 mod handle;
 mod handover;
 mod interrupt;
 mod many;
+mod messages;
+mod meter;
 mod numbers;
 mod raw;
 mod report;
+mod sidecar;
 mod start;
 
 use std::env;
@@ -19,6 +25,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 
+use ground::Engine::{Advisory, Postgres, Redis, Sqlite};
 use report::{Origin, Section};
 
 /// One bench.
@@ -28,12 +35,34 @@ struct Bench {
     run: fn() -> Result<Section>,
 }
 
+/// A round on a network store takes about a ttl when nobody resigns.
+const FEW: usize = 20;
+const ROUNDS: usize = 50;
+
+/// A ttl of 3 s and what a successor may be late by, in milliseconds.
+const TTL_AND_100: f64 = 3_100.0;
+
 /// In the order in which they run. The one that measures its own memory comes first.
 const BENCHES: &[Bench] = &[
     Bench {
         name: "renew_10000_elections_on_sqlite",
         about: "One process leads 10,000 elections with a ttl of 30 s.",
-        run: many::renew_10000_elections,
+        run: || many::renew_10000_elections(Sqlite, 10.0),
+    },
+    Bench {
+        name: "renew_10000_elections_on_postgres",
+        about: "One process leads 10,000 elections with a ttl of 30 s.",
+        run: || many::renew_10000_elections(Postgres, 20.0),
+    },
+    Bench {
+        name: "renew_10000_elections_on_postgres_advisory",
+        about: "One process leads 10,000 elections with a ttl of 30 s.",
+        run: || many::renew_10000_elections(Advisory, 20.0),
+    },
+    Bench {
+        name: "renew_10000_elections_on_redis",
+        about: "One process leads 10,000 elections with a ttl of 30 s.",
+        run: || many::renew_10000_elections(Redis, 20.0),
     },
     Bench {
         name: "is_leader_while_leading",
@@ -48,22 +77,137 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "clean_hand_over_on_sqlite",
         about: "Three processes, ttl 3 s, 50 rounds: the leader gets SIGTERM and resigns.",
-        run: handover::clean,
+        run: || handover::clean(Sqlite, ROUNDS, (5.0, 20.0)),
+    },
+    Bench {
+        name: "clean_hand_over_on_postgres",
+        about: "Three processes, ttl 3 s, 50 rounds: the leader gets SIGTERM and resigns.",
+        run: || handover::clean(Postgres, ROUNDS, (3.0, 10.0)),
+    },
+    Bench {
+        name: "clean_hand_over_on_postgres_advisory",
+        about: "Three processes, ttl 3 s, 50 rounds: the leader gets SIGTERM and resigns.",
+        run: || handover::clean(Advisory, ROUNDS, (3.0, 10.0)),
+    },
+    Bench {
+        name: "clean_hand_over_on_redis",
+        about: "Three processes, ttl 3 s, 50 rounds: the leader gets SIGTERM and resigns.",
+        run: || handover::clean(Redis, ROUNDS, (2.0, 8.0)),
     },
     Bench {
         name: "kill_9_of_the_leader_on_sqlite",
         about: "Three processes, ttl 3 s, 50 rounds: the leader is killed.",
-        run: handover::kill_9,
+        run: || handover::kill_9(Sqlite, ROUNDS, 100.0),
+    },
+    Bench {
+        name: "kill_9_of_the_leader_on_postgres",
+        about: "Three processes, ttl 3 s, 20 rounds: the leader is killed.",
+        run: || handover::kill_9(Postgres, FEW, TTL_AND_100),
+    },
+    Bench {
+        name: "kill_9_of_the_leader_on_postgres_advisory",
+        about: "Three processes, ttl 3 s, 50 rounds: the leader is killed.",
+        run: || handover::kill_9(Advisory, ROUNDS, 50.0),
+    },
+    Bench {
+        name: "kill_9_of_the_leader_on_redis",
+        about: "Three processes, ttl 3 s, 20 rounds: the leader is killed.",
+        run: || handover::kill_9(Redis, FEW, TTL_AND_100),
     },
     Bench {
         name: "frozen_leader_on_sqlite",
         about: "Three processes, ttl 3 s, 50 rounds: the leader is stopped, and goes on later.",
-        run: handover::frozen,
+        run: || handover::frozen(Sqlite, ROUNDS),
+    },
+    Bench {
+        name: "frozen_leader_on_postgres",
+        about: "Three processes, ttl 3 s, 20 rounds: the leader is stopped, and goes on later.",
+        run: || handover::frozen(Postgres, FEW),
+    },
+    Bench {
+        name: "frozen_leader_on_postgres_advisory",
+        about: "Three processes, ttl 3 s, 20 rounds: the leader is stopped, and goes on later.",
+        run: || handover::frozen(Advisory, FEW),
+    },
+    Bench {
+        name: "frozen_leader_on_redis",
+        about: "Three processes, ttl 3 s, 20 rounds: the leader is stopped, and goes on later.",
+        run: || handover::frozen(Redis, FEW),
+    },
+    Bench {
+        name: "hundred_candidates_on_postgres",
+        about: "A hundred candidates of one election, each with connections of its own.",
+        run: crowd::on_postgres,
+    },
+    Bench {
+        name: "hundred_candidates_on_postgres_advisory",
+        about: "A hundred candidates of one election, each with connections of its own.",
+        run: crowd::on_advisory,
+    },
+    Bench {
+        name: "hundred_candidates_on_redis",
+        about: "A hundred candidates of one election, each with connections of its own.",
+        run: crowd::on_redis,
+    },
+    Bench {
+        name: "notices_on_postgres",
+        about: "A leader is told: from sending to its handler, in one process.",
+        run: || messages::notices(Postgres, (Some(0.4), 3.0), 13_000.0),
+    },
+    Bench {
+        name: "notices_on_redis",
+        about: "A leader is told: from sending to its handler, in one process.",
+        run: || messages::notices(Redis, (Some(0.4), 3.0), 13_000.0),
+    },
+    Bench {
+        name: "notices_on_sqlite",
+        about: "A leader is told: from sending to its handler, in one process.",
+        run: || messages::notices(Sqlite, (None, 10.0), 1_000.0),
+    },
+    Bench {
+        name: "posts_on_postgres",
+        about: "Posts are kept by four senders, and handled by one leader.",
+        run: || messages::posts(Postgres, Some(5_000.0)),
+    },
+    Bench {
+        name: "posts_on_redis",
+        about: "Posts are kept by four senders, and handled by one leader.",
+        run: || messages::posts(Redis, None),
+    },
+    Bench {
+        name: "posts_on_sqlite",
+        about: "Posts are kept by four senders, and handled by one leader.",
+        run: || messages::posts(Sqlite, None),
     },
     Bench {
         name: "tenure_run_starts_a_command",
         about: "`tenure run` on SQLite, from its start to the command's first instruction.",
         run: start::starts_a_command,
+    },
+    Bench {
+        name: "leader_route_beside_a_bare_route",
+        about: "`tenure serve` leads and is asked for /leader as fast as one core can.",
+        run: sidecar::requests,
+    },
+    Bench {
+        name: "thousand_listeners_of_the_sidecar",
+        about: "`tenure serve` with 1,000 streams of events.",
+        run: sidecar::listeners,
+    },
+    Bench {
+        name: "run_1000_cron_jobs_on_sqlite",
+        about: "One process with 1,000 jobs, each due every minute, spread over its seconds.",
+        run: || cron::run_1000_jobs(Sqlite, false),
+    },
+    Bench {
+        name: "run_1000_cron_jobs_at_once_on_sqlite",
+        about: "One process with 1,000 jobs, all due in the first second of every minute.",
+        run: || cron::run_1000_jobs(Sqlite, true),
+    },
+    Bench {
+        name: "run_1000_cron_jobs_on_postgres",
+        about: "One process with 1,000 jobs, each due every minute, spread over its seconds.",
+        run: || cron::run_1000_jobs(Postgres, false),
     },
 ];
 
@@ -84,7 +228,7 @@ struct Args {
 }
 
 fn main() -> Result<()> {
-    if start::says_now()? {
+    if start::says_now()? || sidecar::is_bare()? {
         return Ok(());
     }
     let args = Args::parse();

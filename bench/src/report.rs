@@ -49,6 +49,13 @@ impl Section {
         self.rows.push([what.to_owned(), show(value, unit), bar, verdict.to_owned()]);
     }
 
+    /// A number that is to be at least `bar`.
+    pub(crate) fn at_least(&mut self, what: &str, value: f64, bar: f64, unit: &str) {
+        let verdict = if value >= bar { "ok" } else { "**missed**" };
+        let bar = format!("≥ {bar} {unit}");
+        self.rows.push([what.to_owned(), show(value, unit), bar, verdict.to_owned()]);
+    }
+
     /// Something that must never have happened.
     pub(crate) fn never(&mut self, what: &str, count: usize) {
         let verdict = if count == 0 { "ok" } else { "**missed**" };

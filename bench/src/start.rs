@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use tenure::{BootClock, Time};
 
 use crate::fleet::{self, Ended, LIMIT};
+use crate::ground::{Engine, Ground};
 use crate::interrupt;
 use crate::many::resident_mb;
 use crate::numbers::Sample;
@@ -38,18 +39,19 @@ pub(crate) fn says_now() -> Result<bool> {
 
 pub(crate) fn starts_a_command() -> Result<Section> {
     let tenure = fleet::tenure()?;
-    let directory = fleet::scratch()?;
-    let mut raw = Yardstick::new(directory.path())?;
+    let ground = Ground::new(Engine::Sqlite)?;
+    let directory = ground.directory();
+    let mut raw = Yardstick::new(&ground)?;
     let mut took = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         interrupt::check()?;
         raw.measure()?;
         let began = BootClock::time();
-        let mut running = run(&tenure, directory.path(), NOW)?;
+        let mut running = run(&tenure, directory, NOW)?;
         took.push(running.told_time()? - began);
         ensure!(running.process.wait()?.success(), "tenure run failed");
     }
-    let mut running = run(&tenure, directory.path(), STAY)?;
+    let mut running = run(&tenure, directory, STAY)?;
     running.told_time()?;
     let resident = resident_mb(&running.process.0.id().to_string())?;
     let helpers = guardians(running.process.0.id())?;
