@@ -185,8 +185,8 @@ fn tell_the_leader_hears_notices_and_keeps_posts_over_a_kill() {
         instance
     };
     let leader = Instance::start(env!("CARGO_BIN_EXE_tell_the_leader"), &[&place.store]);
+    // Told by a task of its own, so before or after "ready". It listens from then on.
     assert_eq!(term(&leader.line("leading, ")), 1);
-    leader.line("ready");
     let mut follower = start();
     follower.type_line("it's \"now\"");
     assert_eq!(leader.line("heard: "), "\"it's \\\"now\\\"\"");

@@ -213,6 +213,9 @@ pub(crate) struct Moody {
     /// After the next claim, or start, is done, this much time passes before its answer arrives.
     pub(crate) pause_after_claim: Mutex<Option<Duration>>,
     pub(crate) pause_after_start: Mutex<Option<Duration>>,
+    /// What was claimed before a pause, and how often such a tick was to be started after it.
+    paused: Mutex<Vec<Tick>>,
+    pub(crate) late_starts: AtomicI64,
     /// How many answers of the ledger are lost, after it was done.
     pub(crate) lose_answers: AtomicI64,
 }
@@ -226,8 +229,20 @@ impl Moody {
             no_ledger: AtomicBool::new(false),
             pause_after_claim: Mutex::default(),
             pause_after_start: Mutex::default(),
+            paused: Mutex::default(),
+            late_starts: AtomicI64::new(0),
             lose_answers: AtomicI64::new(0),
         }
+    }
+
+    fn count_late_starts(&self, steps: &[LedgerStep]) {
+        let paused = self.paused.lock().unwrap();
+        let late = |step: &&LedgerStep| match step {
+            LedgerStep::Start { tick, .. } => paused.contains(tick),
+            _ => false,
+        };
+        let late = steps.iter().filter(late).count() as i64;
+        self.late_starts.fetch_add(late, Ordering::Relaxed);
     }
 
     fn is_cut(&self) -> bool {
@@ -280,10 +295,18 @@ impl Ledger for Moody {
                 return Err(away());
             }
             let marks = self.store.record(election, term, steps).await?;
+            self.count_late_starts(steps);
             let claims = steps.iter().any(|step| matches!(step, LedgerStep::Claim { .. }));
             let pause = claims.then(|| self.pause_after_claim.lock().unwrap().take()).flatten();
             let starts = steps.iter().any(|step| matches!(step, LedgerStep::Start { .. }));
             let later = starts.then(|| self.pause_after_start.lock().unwrap().take()).flatten();
+            if pause.is_some() {
+                let claimed = steps.iter().filter_map(|step| match step {
+                    LedgerStep::Claim { tick, .. } => Some(tick.clone()),
+                    _ => None,
+                });
+                self.paused.lock().unwrap().extend(claimed);
+            }
             if let Some(pause) = pause.or(later) {
                 self.clock.advance(pause);
             }
