@@ -17,6 +17,9 @@ use super::restart;
 use super::wall_clock::WallClock;
 use crate::exit::Failure;
 
+/// How often a leader is asked again to resign that could not be asked.
+const ASK_AGAIN: u32 = 3;
+
 /// How long to try to freeze a leader between two of its writes.
 const FREEZE_TRIES: usize = 200;
 
@@ -248,14 +251,17 @@ impl Scene<'_> {
 
     /// Asks as `tenure resign` does.
     async fn ask_to_resign(&mut self, term: u64) -> Result<Time, Halt> {
-        let (election, term) = (self.election.clone(), Term::new(term));
-        let at = BootClock::time();
-        for reply in self.store.apply(&[Op::Ask { election, term }]).await {
-            if let Reply::Unknown(error) = reply {
-                return Err(Failure::from(error).into());
+        let op = Op::Ask { election: self.election.clone(), term: Term::new(term) };
+        let mut again = ASK_AGAIN;
+        loop {
+            let at = BootClock::time();
+            match self.store.apply(std::slice::from_ref(&op)).await.pop() {
+                // The fault before may not be over for the leader.
+                Some(Reply::Unknown(error)) if error.is_retryable() && again > 0 => again -= 1,
+                Some(Reply::Unknown(error)) => return Err(Failure::from(error).into()),
+                _ => return Ok(at),
             }
         }
-        Ok(at)
     }
 }
 

@@ -28,6 +28,9 @@ use crate::link::{Link, held};
 use crate::migrate::Migrated;
 use crate::store::PostgresStore;
 
+/// How often a holder is asked that does not answer. Being asked twice is being asked once.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+
 /// How many ops one call carries.
 const BATCH_LIMIT: usize = 10_000;
 
@@ -306,10 +309,15 @@ impl AdvisoryStore {
         let asked = timeout(limit, async {
             let ears = &self.0.ears;
             ears.until_listening().await;
-            let (nonce, answer) = ears.expect_answer();
+            let (nonce, mut answer) = ears.expect_answer();
             let payload = ears::ask_payload(election, holder.pid, term, &nonce);
-            ears.tell(&payload).await?;
-            Ok(answer.await.ok())
+            loop {
+                ears.tell(&payload).await?;
+                // It may just have lost the connection that it listens on.
+                if let Ok(answer) = timeout(ASK_AGAIN, &mut answer).await {
+                    return Ok(answer.ok());
+                }
+            }
         });
         match asked.await {
             Ok(Ok(Some(asked))) => match asked.0 {

@@ -75,8 +75,11 @@ async fn overlapping_batches_in_opposite_order_both_end(arena: &Arena<'_>) -> Ve
         (0..size).map(|index| arena.other_election(index)).collect::<Result<_, _>>()?;
     let grants = Grants::default();
     let mut work: Vec<BoxFuture<'static, ()>> = Vec::new();
+    // Kept to the end: a store that is bound to a connection frees all when its handle goes.
+    let mut handles = Vec::new();
     for label in ["forwards", "backwards"] {
         let player = arena.player(label)?.on(&arena.another_handle().await?);
+        handles.push(player.store.clone());
         let op = |name| player.twin().within(name).acquire_op(Want::default());
         let mut batch: Vec<Op> = names.iter().map(op).collect();
         if label == "backwards" {
@@ -92,6 +95,7 @@ async fn overlapping_batches_in_opposite_order_both_end(arena: &Arena<'_>) -> Ve
         }));
     }
     arena.subject.run_together(work).await;
+    drop(handles);
     let mut granted: Vec<Name> = held(&grants).iter().map(|(_, name, _)| name.clone()).collect();
     granted.sort_unstable();
     let mut names = names;
