@@ -280,7 +280,7 @@ async fn needs_redis_a_group_survives_the_failover_of_one_cluster_primary() {
             next = b.campaign() => (lost, next.unwrap(), now()),
         }
     };
-    let (lost, next, led) = tokio::time::timeout(TTL * 15, elected).await.expect("a leader");
+    let (lost, next, led) = tokio::time::timeout(TTL * 40, elected).await.expect("a leader");
     println!("failover: trust ended after {:?}, a leader after {:?}", lost - cut, led - cut);
     assert!(next.term() > term, "I2: {} after {term}", next.term());
     assert!(lost <= led && lost - cut <= TTL, "I1: two leaders");

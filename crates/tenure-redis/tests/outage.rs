@@ -29,7 +29,7 @@ async fn next_leader(elections: &[&Election]) -> (Tenure, Time) {
         let (reign, _, _) = futures_util::future::select_all(campaigns).await;
         (reign.unwrap(), now())
     };
-    tokio::time::timeout(TTL * 10, elected).await.expect("somebody leads")
+    tokio::time::timeout(TTL * 30, elected).await.expect("somebody leads")
 }
 
 /// The old designs had two leaders for 17 s of a cut of 20 s.
