@@ -59,6 +59,8 @@ pub struct Machine {
     hinted: bool,
     /// Unknown outcomes in a row.
     failures: u32,
+    /// Looks in a row that found nobody leading.
+    vacancies: u32,
     /// Who was last seen to lead, if anybody looked, so that only changes are told.
     leader: Option<Option<(Holder, Option<Term>)>>,
     reading: Option<Reading>,
@@ -104,6 +106,7 @@ impl Machine {
             doubt: false,
             hinted: false,
             failures: 0,
+            vacancies: 0,
             leader: None,
             reading: None,
             fresh_until: Time::ZERO,
@@ -203,7 +206,7 @@ impl Machine {
             State::Held { sent_at, .. } if now >= timing.step_down_at(sent_at) => {
                 // Never led, so nobody is to be told; asking again heals or refuses.
                 (self.doubt, self.failures) = (true, 0);
-                self.state = State::Waiting { next: Window::at(now), aside: false };
+                self.state = State::Waiting { next: Window::at(now), aside: None };
             }
             State::Held { term, sent_at, renew, lead_from } if now >= lead_from => {
                 self.lead(term, sent_at, renew, out);
@@ -232,7 +235,7 @@ impl Machine {
             return;
         }
         match &mut self.state {
-            State::Waiting { next, aside: false } => *next = Window::at(now),
+            State::Waiting { next, .. } => *next = Window::at(now),
             State::Leading { renew, .. } => *renew = Window::at(now),
             _ => {}
         }
@@ -244,7 +247,7 @@ impl Machine {
         }
         self.want = Want::Campaign;
         if let State::Out | State::Waiting { .. } = self.state {
-            self.state = State::Waiting { next: Window::at(now), aside: false };
+            self.state = State::Waiting { next: Window::at(now), aside: None };
         }
     }
 
@@ -317,16 +320,16 @@ impl Machine {
     ) {
         out.push(Action::Vacated { term, released });
         self.leader = None;
-        self.failures = 0;
+        (self.failures, self.vacancies) = (0, 0);
         self.state = match self.want {
             Want::Rest => State::Out,
             Want::Campaign if aside => {
-                let from = now + self.settings.timing.renew_every;
-                State::Waiting { next: Window::spread(from, &self.settings.timing), aside }
+                let timing = &self.settings.timing;
+                let until = now + timing.renew_every;
+                let next = Window::soon(now, 0, timing).before(until);
+                State::Waiting { next, aside: Some(until) }
             }
-            Want::Campaign | Want::Observe => {
-                State::Waiting { next: Window::at(now), aside: false }
-            }
+            Want::Campaign | Want::Observe => State::Waiting { next: Window::at(now), aside: None },
         };
     }
 
@@ -358,7 +361,8 @@ impl Machine {
             return;
         }
         let flight = match &self.state {
-            State::Waiting { next, .. } if now >= next.from => match self.want {
+            State::Waiting { next, aside } if now >= next.from => match self.want {
+                Want::Campaign if aside.is_some_and(|until| now < until) => Flight::Read,
                 Want::Campaign if self.failures >= PROBE_AFTER => Flight::Read,
                 Want::Campaign => Flight::Acquire,
                 Want::Observe => Flight::Read,

@@ -34,7 +34,7 @@ impl Machine {
                 self.failures = 0;
                 let next = self.look(now, sent_at, sight, out);
                 if self.want == Want::Campaign {
-                    self.state = State::Waiting { next, aside: false };
+                    self.state = State::Waiting { next, aside: None };
                 } else if self.doubt {
                     self.release(now, None, false);
                 } else {
@@ -144,7 +144,7 @@ impl Machine {
         }
         let next = self.look(now, sent_at, sight, out);
         if let State::Held { .. } = self.state {
-            self.state = State::Waiting { next, aside: false };
+            self.state = State::Waiting { next, aside: None };
         }
     }
 
@@ -202,15 +202,33 @@ impl Machine {
                 self.look(now, sent_at, sight, out)
             }
             Outcome::Granted(_) | Outcome::Unknown => {
-                if let State::Waiting { .. } = self.state {
-                    self.wait_after_failure(now);
+                match &mut self.state {
+                    // It was only for knowing sooner who follows.
+                    State::Waiting { next, aside: Some(until) } => {
+                        *next = Window::spread(*until, &self.settings.timing);
+                    }
+                    State::Waiting { .. } => self.wait_after_failure(now),
+                    _ => {}
                 }
                 return;
             }
         };
-        // A campaign that began meanwhile waits for no observation.
-        if let (State::Waiting { .. }, Want::Observe) = (&self.state, self.want) {
-            self.state = State::Waiting { next, aside: false };
+        match (&self.state, self.want) {
+            (State::Waiting { aside: Some(until), .. }, Want::Campaign) => {
+                let (until, seen) = (*until, self.vacancies == 0);
+                let stay = Window::spread(until, &self.settings.timing);
+                let next = match next {
+                    next if !seen => next.before(until),
+                    next if next.from < until => stay,
+                    next => next,
+                };
+                self.state = State::Waiting { next, aside: Some(until) };
+            }
+            (State::Waiting { .. }, Want::Observe) => {
+                self.state = State::Waiting { next, aside: None };
+            }
+            // A campaign that began meanwhile waits for no observation.
+            _ => {}
         }
     }
 
@@ -218,6 +236,6 @@ impl Machine {
         self.failures = self.failures.saturating_add(1);
         let longest = self.settings.timing.renew_every;
         let next = Window::backoff(now, self.failures, longest);
-        self.state = State::Waiting { next, aside: false };
+        self.state = State::Waiting { next, aside: None };
     }
 }

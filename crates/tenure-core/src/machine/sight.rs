@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::state::Window;
+use super::state::{LOOKS_MAX, State, Want, Window};
 use super::{Action, Actions, Machine, Report};
 use crate::timing::CLOCK_RATE_BOUND;
 use crate::{Holder, Lease, Sight, Time};
@@ -50,6 +50,10 @@ impl Machine {
         if let Some(lease) = &sight.lease {
             self.watch_for_rival(now, sent_at, lease, out);
         }
+        self.vacancies = match sight.lease {
+            None => (self.vacancies + 1).min(LOOKS_MAX + 1),
+            Some(_) => 0,
+        };
         let next = self.next_try(now, &sight, stepped);
         self.observe(sight.lease, out);
         next
@@ -65,8 +69,14 @@ impl Machine {
         });
         match lease.max(sight.settling) {
             Some(wait) => Window::spread(now + wait, timing),
+            None if self.only_looks() => Window::soon(now, self.vacancies, timing),
             None => Window::backoff(now, 1, timing.renew_every),
         }
+    }
+
+    fn only_looks(&self) -> bool {
+        let aside = matches!(self.state, State::Waiting { aside: Some(_), .. });
+        aside || self.want == Want::Observe
     }
 
     fn observe(&mut self, lease: Option<Lease>, out: &mut Actions) {

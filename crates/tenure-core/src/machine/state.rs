@@ -13,6 +13,9 @@ pub(super) enum Want {
     Campaign,
 }
 
+/// So often does the pause between two looks at a vacant lease double at most.
+pub(super) const LOOKS_MAX: u32 = 9;
+
 /// A span of instants, any of which will do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Window {
@@ -45,8 +48,16 @@ impl Window {
         Window { from: now + span / 2, to: now + span, pick: Pick::Random }
     }
 
+    /// Soon: the lease was seen vacant `looks` times in a row, and is not likely to stay so. Later
+    /// and later if it does.
+    pub(super) fn soon(now: Time, looks: u32, timing: &Timing) -> Window {
+        let span = Duration::from_millis(10) * (1 << looks.saturating_sub(1).min(LOOKS_MAX));
+        let span = span.min(timing.renew_every / 8);
+        Window { from: now + span / 2, to: now + span, pick: Pick::Random }
+    }
+
     /// The same window, but over by `deadline`.
-    fn before(self, deadline: Time) -> Window {
+    pub(super) fn before(self, deadline: Time) -> Window {
         if self.from < deadline {
             Window { to: self.to.min(deadline), ..self }
         } else {
@@ -74,8 +85,8 @@ pub(super) enum State {
     /// Wants to look or to acquire, inside this window.
     Waiting {
         next: Window,
-        /// Stepping back after a resignation: hints do not shorten it.
-        aside: bool,
+        /// Stepping back until then, after a resignation: looks who follows, asks for nothing.
+        aside: Option<Time>,
     },
     /// Holds the lease but may not lead before `lead_from`, because the store's clock stepped and
     /// the former holder may still trust itself (W2).

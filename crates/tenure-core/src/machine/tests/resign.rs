@@ -6,6 +6,14 @@ fn asked(number: u64) -> Outcome {
     Outcome::Granted(Grant { asked: true, ..Grant::new(term(number)) })
 }
 
+fn seen_held(number: u64, remaining_ms: u64) -> Outcome {
+    Outcome::Seen(held_by(&candidate("other", 9), number, remaining_ms))
+}
+
+fn seen_vacant() -> Outcome {
+    Outcome::Seen(Sight { last_term: Some(term(1)), ..Sight::default() })
+}
+
 #[test]
 fn resigning_stops_the_work_first_and_releases_only_when_it_has_ended() {
     let mut rig = Rig::leading();
@@ -113,12 +121,48 @@ fn whoever_resigned_or_was_asked_steps_back_and_hints_do_not_shorten_it() {
         rig.give(1_020, Input::Drained);
         rig.give(1_025, Input::Hint);
         let actions = rig.answer(1_030, granted(1));
-        assert_eq!(wake(&actions), (at(2_030), at(2_080)), "one renew_every");
-        assert!(sends(&rig.give(1_040, Input::Hint)).is_none());
+        assert!(matches!(sends(&actions), Some(Op::Read { .. })), "the hint is looked into");
+        let actions = rig.answer(1_035, seen_held(2, 2_900));
+        assert_eq!(wake(&actions), (at(3_935), at(3_985)), "when that lease is due");
+        assert!(matches!(sends(&rig.give(1_040, Input::Hint)), Some(Op::Read { .. })));
         assert!(sends(&rig.give(1_050, Input::Campaign)).is_none());
+        let actions = rig.answer(1_060, Outcome::Unknown);
+        assert_eq!(wake(&actions), (at(2_030), at(2_080)), "one renew_every");
         assert!(sends(&rig.tick(2_029)).is_none());
         assert!(matches!(sends(&rig.tick(2_030)), Some(Op::Acquire { .. })));
     }
+}
+
+#[test]
+fn whoever_stepped_back_soon_knows_who_follows_and_asks_for_nothing_meanwhile() {
+    let mut rig = Rig::leading();
+    rig.give(100, Input::Resign);
+    rig.give(110, Input::Drained);
+    let actions = rig.answer(120, granted(1));
+    assert_eq!(wake(&actions), (at(125), at(130)));
+    assert!(matches!(sends(&rig.tick(130)), Some(Op::Read { .. })));
+    let actions = rig.answer(131, seen_vacant());
+    assert_eq!(wake(&actions), (at(136), at(141)), "soon again");
+    assert!(matches!(sends(&rig.tick(141)), Some(Op::Read { .. })));
+    let actions = rig.answer(142, seen_held(2, 900));
+    assert!(actions.iter().any(|action| matches!(action, Action::Observed(Some(_)))));
+    assert_eq!(wake(&actions), (at(1_120), at(1_170)), "its time to stand back is not cut short");
+}
+
+#[test]
+fn a_lease_that_stays_vacant_is_looked_at_less_and_less_often() {
+    let mut rig = Rig::new(settings());
+    rig.give(0, Input::Observe);
+    let mut pauses = Vec::new();
+    for _ in 0..6 {
+        let now = rig.now.as_nanos() / 1_000_000;
+        let (_, to) = wake(&rig.answer(now, seen_vacant()));
+        let to = to.as_nanos() / 1_000_000;
+        pauses.push(ms(to - now));
+        rig.tick(to);
+    }
+    assert_eq!(pauses[..4], [10, 20, 40, 80].map(ms));
+    assert_eq!(pauses[4..], [ms(125), ms(125)], "an eighth of renew_every at most");
 }
 
 #[test]
