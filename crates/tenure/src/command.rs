@@ -15,19 +15,60 @@ use crate::slot::Done;
 /// One wish.
 pub(crate) enum Command {
     Add(Box<NewSlot>),
-    Start { id: u64, done: Done },
-    Observe { id: u64, done: Done },
-    Stop { id: u64, done: Done },
-    Resign { id: u64, term: Option<Term>, done: Option<Done> },
-    Enter { id: u64 },
-    Exit { id: u64 },
-    TenureEnded { id: u64, term: Term },
-    WorkEnded { id: u64, term: Term },
-    RelayDone { id: u64, term: Term },
-    Listening { id: u64, term: Term, done: Result<(), Error> },
-    Remove { id: u64 },
-    Sync { done: oneshot::Sender<()> },
-    Apply { op: Op, timeout: Duration, done: oneshot::Sender<Reply> },
+    Start {
+        id: u64,
+        done: Done,
+    },
+    Observe {
+        id: u64,
+        done: Done,
+    },
+    Stop {
+        id: u64,
+        done: Done,
+    },
+    Resign {
+        id: u64,
+        term: Option<Term>,
+        done: Option<Done>,
+    },
+    /// Somebody waits to lead, since the election had been stopped so often.
+    Enter {
+        id: u64,
+        stops: u64,
+    },
+    Exit {
+        id: u64,
+        stops: u64,
+    },
+    TenureEnded {
+        id: u64,
+        term: Term,
+    },
+    WorkEnded {
+        id: u64,
+        term: Term,
+    },
+    RelayDone {
+        id: u64,
+        term: Term,
+    },
+    Listening {
+        id: u64,
+        term: Term,
+        done: Result<(), Error>,
+    },
+    Remove {
+        id: u64,
+    },
+    Sync {
+        done: oneshot::Sender<()>,
+    },
+    Apply {
+        op: Op,
+        timeout: Duration,
+        done: oneshot::Sender<Reply>,
+    },
 }
 
 pub(crate) struct NewSlot {

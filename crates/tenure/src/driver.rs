@@ -1,31 +1,22 @@
 //! The driver: one thread that carries any number of elections over one store.
 //!
-//! It owns the machines, the timer and the calls to the store. User code never runs here, so a
-//! blocked program neither delays a renewal nor is waited for. It stamps `sent_at` before a call
-//! leaves, groups the ops of many elections into one call, and never drops a call to meet a timer:
-//! it turns silence into an unknown outcome, steps down if it must, and lets the call finish.
+//! It owns the machines and the timer; `calls` has the calls to the store. User code never runs
+//! here, so a blocked program neither delays a renewal nor is waited for. Should it panic all the
+//! same (a subscriber or a recorder of the user's runs on it), everybody who works is told.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
-use tenure_core::{
-    BoxFuture, Error, Hint, Hints, Input, Machine, Name, Op, Past, Reply, Store, Time,
-};
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::{Id, JoinSet};
+use tenure_core::{BoxFuture, Hint, Hints, Input, Machine, Name, Op, Past, Store, Time};
+use tokio::sync::mpsc;
 
+use crate::calls::{Answer, Caller, Calls};
 use crate::clock::AnyClock;
 use crate::command::{Command, Names, NewSlot};
 use crate::schedule::Schedule;
 use crate::slot::{Io, Slot};
-use crate::telling::{miscounted, silent, store_panicked, too_many_calls};
 
-/// How many calls are made at a time; what does not fit waits, unstamped, for one to end.
-const CALLS_AT_ONCE: usize = 8;
-/// How many calls that nobody waits for may hang before no more are made.
-const HANGING_MAX: usize = 16;
 /// Marks the schedule's keys that stand for a slot's patience, not for its machine.
 pub(crate) const PATIENCE: u64 = 1 << 63;
 /// Marks those that stand for how long a slot waits for its office to listen.
@@ -34,8 +25,6 @@ pub(crate) const LISTENING: u64 = 1 << 62;
 const COMMANDS_AT_ONCE: usize = 1024;
 
 pub(crate) struct Driver {
-    store: Arc<dyn Store>,
-    batch_limit: usize,
     clock: AnyClock,
     commands: mpsc::UnboundedReceiver<Command>,
     names: Names,
@@ -45,22 +34,9 @@ pub(crate) struct Driver {
     schedule: Schedule,
     rng: fastrand::Rng,
     sends: Vec<(u64, Op)>,
-    calls: JoinSet<Vec<Reply>>,
-    waiting: HashMap<Id, Call>,
+    calls: Calls,
     hints: Option<Box<dyn Hints>>,
     tickets: u64,
-}
-
-/// A call under way.
-struct Call {
-    sent_at: Time,
-    times_out_at: Time,
-    callers: Vec<Caller>,
-}
-
-enum Caller {
-    Slot { id: u64, ticket: u64 },
-    Handle(oneshot::Sender<Reply>),
 }
 
 impl Driver {
@@ -70,11 +46,9 @@ impl Driver {
         commands: mpsc::UnboundedReceiver<Command>,
         names: Names,
     ) -> Driver {
-        let batch_limit = store.info().batch_limit.max(1);
         let hints = Some(store.hints());
         Driver {
-            store,
-            batch_limit,
+            calls: Calls::new(store),
             clock,
             commands,
             names,
@@ -84,8 +58,6 @@ impl Driver {
             schedule: Schedule::default(),
             rng: fastrand::Rng::new(),
             sends: Vec::new(),
-            calls: JoinSet::new(),
-            waiting: HashMap::new(),
             hints,
             tickets: 0,
         }
@@ -114,10 +86,7 @@ impl Driver {
                         self.remove_all();
                     }
                 },
-                Some(ended) = self.calls.join_next_with_id() => match ended {
-                    Ok((id, replies)) => self.call_ended(id, Ok(replies)),
-                    Err(error) => self.call_ended(error.id(), Err(store_panicked())),
-                },
+                answers = self.calls.ended() => self.take_answers(answers),
                 hint = next_hint(&mut self.hints) => self.hinted(&hint),
                 () = &mut sleep.1 => sleep = (Time::MAX, self.clock.sleep_until(Time::MAX)),
             }
@@ -125,24 +94,13 @@ impl Driver {
     }
 
     fn next_wake(&self) -> Time {
-        let timeouts = self.waiting.values().map(|call| call.times_out_at);
-        timeouts.chain(self.schedule.next()).min().unwrap_or(Time::MAX)
+        self.calls.next_timeout().into_iter().chain(self.schedule.next()).min().unwrap_or(Time::MAX)
     }
 
     fn wake_due(&mut self) {
         let now = self.clock.now();
-        let late: Vec<Id> = self
-            .waiting
-            .iter()
-            .filter(|(_, call)| call.times_out_at <= now)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in late {
-            // The call itself goes on; nobody waits for its answer any more.
-            if let Some(call) = self.waiting.remove(&id) {
-                self.answer(call, Err(silent()));
-            }
-        }
+        let late = self.calls.silent(now);
+        self.take_answers(late);
         for id in self.schedule.due(now) {
             if id & PATIENCE != 0 {
                 self.with_slot(id & !PATIENCE, |slot, io| slot.patience_is_over(now, io));
@@ -154,67 +112,34 @@ impl Driver {
         }
     }
 
-    /// Sends what has gathered, as few calls as the store allows.
+    /// Hands over what has gathered, and sends it in as few calls as the store allows.
     fn flush(&mut self) {
-        while !self.sends.is_empty() && self.waiting.len() < CALLS_AT_ONCE {
-            let rest = self.sends.split_off(self.sends.len().min(self.batch_limit));
-            let batch = std::mem::replace(&mut self.sends, rest);
-            let timeout = batch.iter().map(|(id, _)| self.timeout_of(*id)).min();
-            let mut callers = Vec::with_capacity(batch.len());
-            let mut ops = Vec::with_capacity(batch.len());
-            for (id, op) in batch {
+        loop {
+            for (id, op) in std::mem::take(&mut self.sends) {
+                let Some(slot) = self.slots.get_mut(&id) else { continue };
                 self.tickets += 1;
-                if let Some(slot) = self.slots.get_mut(&id) {
-                    slot.ticket = Some(self.tickets);
-                }
-                callers.push(Caller::Slot { id, ticket: self.tickets });
-                ops.push(op);
+                slot.ticket = Some(self.tickets);
+                let caller = Caller::Slot { id, ticket: self.tickets };
+                self.calls.add(op, caller, slot.shared().timing.call_timeout());
             }
-            self.call(ops, callers, timeout.unwrap_or_default());
+            let refused = self.calls.flush(&self.clock);
+            if refused.is_empty() {
+                return;
+            }
+            self.take_answers(refused);
         }
     }
 
-    fn timeout_of(&self, id: u64) -> Duration {
-        self.slots.get(&id).map_or(Duration::MAX, |slot| slot.shared().timing.call_timeout())
-    }
-
-    fn call(&mut self, ops: Vec<Op>, callers: Vec<Caller>, timeout: Duration) {
-        let sent_at = self.clock.now();
-        let call = Call { sent_at, times_out_at: sent_at + timeout, callers };
-        if self.calls.len() >= self.waiting.len() + HANGING_MAX {
-            self.answer(call, Err(too_many_calls(HANGING_MAX)));
-            return;
-        }
-        let store = self.store.clone();
-        let task = self.calls.spawn(async move { store.apply(&ops).await });
-        self.waiting.insert(task.id(), call);
-    }
-
-    fn call_ended(&mut self, id: Id, replies: Result<Vec<Reply>, Error>) {
-        if let Some(call) = self.waiting.remove(&id) {
-            self.answer(call, replies);
-        }
-    }
-
-    fn answer(&mut self, call: Call, replies: Result<Vec<Reply>, Error>) {
+    fn take_answers(&mut self, answers: Vec<Answer>) {
         let now = self.clock.now();
-        let mut replies = match replies {
-            Ok(replies) if replies.len() == call.callers.len() => Ok(replies.into_iter()),
-            Ok(replies) => Err(miscounted(call.callers.len(), replies.len())),
-            Err(error) => Err(error),
-        };
-        for caller in call.callers {
-            let reply = match &mut replies {
-                Ok(replies) => replies.next().unwrap_or_else(|| Reply::Unknown(silent())),
-                Err(error) => Reply::Unknown(error.clone()),
-            };
+        for Answer { caller, sent_at, reply } in answers {
             match caller {
                 Caller::Handle(done) => {
                     let _gone = done.send(reply);
                 }
                 Caller::Slot { id, ticket } => self.with_slot(id, |slot, io| {
                     if slot.ticket == Some(ticket) {
-                        slot.reply(now, call.sent_at, reply, io);
+                        slot.reply(now, sent_at, reply, io);
                     }
                 }),
             }
@@ -254,14 +179,8 @@ impl Driver {
             Command::Resign { id, term, done } => {
                 self.with_slot(id, |slot, io| slot.resign(now, term, done, io));
             }
-            Command::Enter { id } => self.with_slot(id, |slot, io| {
-                slot.waiters += 1;
-                slot.follow_wishes(now, io);
-            }),
-            Command::Exit { id } => self.with_slot(id, |slot, io| {
-                slot.waiters = slot.waiters.saturating_sub(1);
-                slot.follow_wishes(now, io);
-            }),
+            Command::Enter { id, stops } => self.with_slot(id, |s, io| s.enter(now, stops, io)),
+            Command::Exit { id, stops } => self.with_slot(id, |s, io| s.exit(now, stops, io)),
             Command::TenureEnded { id, term } => {
                 self.with_slot(id, |slot, io| slot.tenure_ended(now, term, io));
             }
@@ -282,7 +201,7 @@ impl Driver {
                 let _gone = done.send(());
             }
             Command::Apply { op, timeout, done } => {
-                self.call(vec![op], vec![Caller::Handle(done)], timeout);
+                self.calls.add(op, Caller::Handle(done), timeout);
             }
         }
     }
@@ -316,6 +235,14 @@ impl Driver {
             self.schedule.clear(id | LISTENING);
             self.by_name.remove(&name);
             self.names.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        for slot in self.slots.values() {
+            slot.driver_is_gone();
         }
     }
 }

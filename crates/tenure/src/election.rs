@@ -4,14 +4,14 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use tenure_core::{CandidateId, Error, ErrorKind, Name, Op, Reply, Store, Term, Time, Timing};
-use tokio::sync::{mpsc, oneshot};
+use tenure_core::{CandidateId, Error, ErrorKind, Name, Op, Reply, Store, Term, Timing};
+use tokio::sync::oneshot;
 
 use crate::builder::{ElectionBuilder, Source};
 use crate::candidate::{Candidate, driver_gone};
 use crate::command::Command;
 use crate::shared::{Phase, Reign, Shared};
-use crate::{Event, Leader, Tenure};
+use crate::{Changes, Events, Leader, Tenure};
 
 /// One candidate's part in one election. Cloning is cheap and gives another handle to the same.
 ///
@@ -172,13 +172,16 @@ impl Election {
                 if status.stops != stops {
                     return Err(stopped_meanwhile());
                 }
+                if status.driver_gone {
+                    return Err(driver_gone());
+                }
                 status.reign.clone()
             };
             if let Some(reign) = reign.filter(|reign| reign.claim()) {
                 return Ok(Tenure::new(self.inner.clone(), reign));
             }
             if taking_part.is_none() {
-                taking_part = Some(TakingPart::enter(&self.inner)?);
+                taking_part = Some(TakingPart::enter(&self.inner, stops)?);
             }
             status.changed().await.map_err(|_| driver_gone())?;
         }
@@ -216,7 +219,7 @@ impl Election {
         F: Future<Output = T>,
     {
         let stops = self.inner.shared.status.borrow().stops;
-        let _taking_part = TakingPart::enter(&self.inner)?;
+        let _taking_part = TakingPart::enter(&self.inner, stops)?;
         loop {
             let tenure = match self.campaign_since(stops).await {
                 Ok(tenure) => Arc::new(tenure),
@@ -240,7 +243,8 @@ impl Election {
     }
 
     /// Runs `work` if this instance leads, else returns `None` at once. The work is dropped, and
-    /// `None` returned, when trust ends before it does.
+    /// `None` returned, when trust ends before it does. Renewals depend on this future being
+    /// polled: a lease is not kept alive for work that can't be told.
     ///
     /// # Cancel safety
     /// As cancel safe as the work.
@@ -249,9 +253,11 @@ impl Election {
         let reign = reign.filter(|reign| self.is_leader() && reign.enter())?;
         let working = Working { inner: &self.inner, reign };
         let mut phase = working.reign.phase.subscribe();
+        let pulse = self.inner.shared.pulses.listen();
         tokio::select! {
             biased;
             _ = phase.wait_for(|phase| matches!(phase, Phase::Over(_))) => None,
+            () = pulse.answer() => None,
             value = work => working.is_current().then_some(value),
         }
     }
@@ -281,12 +287,12 @@ impl Election {
 
     /// Everything that happens from now on, in order.
     pub fn events(&self) -> Events {
-        Events { receiver: self.inner.shared.subscribe() }
+        Events::of(&self.inner.shared)
     }
 
     /// The term led, each time it changes. Lost and regained is never the same value.
     pub fn changes(&self) -> Changes {
-        Changes { events: self.events(), leading: self.term() }
+        Changes::of(self.inner.shared.clone())
     }
 }
 
@@ -323,18 +329,23 @@ impl Drop for Inner {
 }
 
 /// Keeps an election taking part while somebody waits for it.
-struct TakingPart<'a>(&'a Inner);
+struct TakingPart<'a> {
+    inner: &'a Inner,
+    /// A stop puts everybody out who waits; who entered before it has nothing left to leave.
+    stops: u64,
+}
 
 impl<'a> TakingPart<'a> {
-    fn enter(inner: &'a Inner) -> Result<TakingPart<'a>, Error> {
-        inner.command(Command::Enter { id: inner.id })?;
-        Ok(TakingPart(inner))
+    fn enter(inner: &'a Inner, stops: u64) -> Result<TakingPart<'a>, Error> {
+        inner.command(Command::Enter { id: inner.id, stops })?;
+        Ok(TakingPart { inner, stops })
     }
 }
 
 impl Drop for TakingPart<'_> {
     fn drop(&mut self) {
-        let _driver_gone = self.0.command(Command::Exit { id: self.0.id });
+        let exit = Command::Exit { id: self.inner.id, stops: self.stops };
+        let _driver_gone = self.inner.command(exit);
     }
 }
 
@@ -362,59 +373,6 @@ impl Drop for Working<'_> {
 async fn told_to_end(tenure: &Tenure) {
     tenure.lost().await;
     tenure.ended().await;
-}
-
-/// What happens in one election, in order.
-#[derive(Debug)]
-pub struct Events {
-    receiver: mpsc::Receiver<(Time, Event)>,
-}
-
-impl Events {
-    /// The next event; `None` once the election is gone.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: no event is lost.
-    pub async fn next(&mut self) -> Option<Event> {
-        Some(self.next_at().await?.1)
-    }
-
-    /// The next event and the instant at which it happened, on the candidate's clock; `None` once
-    /// the election is gone.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: no event is lost.
-    pub async fn next_at(&mut self) -> Option<(Time, Event)> {
-        self.receiver.recv().await
-    }
-}
-
-/// The term that this instance leads, each time it changes.
-#[derive(Debug)]
-pub struct Changes {
-    events: Events,
-    leading: Option<Term>,
-}
-
-impl Changes {
-    /// The next change: the term that began, or `None` at its end; the outer `None` once the
-    /// election is gone.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: no change is lost.
-    pub async fn next(&mut self) -> Option<Option<Term>> {
-        loop {
-            let now = match self.events.next().await? {
-                Event::Elected { term } => Some(term),
-                Event::Draining { .. } => None,
-                _ => continue,
-            };
-            if now != self.leading {
-                self.leading = now;
-                return Some(now);
-            }
-        }
-    }
 }
 
 fn stopped_meanwhile() -> Error {

@@ -53,6 +53,7 @@
 
 mod builder;
 mod callback;
+mod calls;
 mod candidate;
 mod channels;
 mod clock;
@@ -60,6 +61,7 @@ mod command;
 mod driver;
 mod election;
 mod event;
+mod feed;
 mod ledger;
 mod memory;
 mod metrics;
@@ -77,8 +79,9 @@ pub use callback::{Async, CallbackResult, Plain};
 pub use candidate::{Candidate, CandidateBuilder};
 pub use channels::{Message, MessageCounts, Messenger};
 pub use clock::BootClock;
-pub use election::{Changes, Election, Events};
+pub use election::Election;
 pub use event::{Event, Leader};
+pub use feed::{Changes, Events};
 pub use memory::MemoryStore;
 pub use metrics::{describe_metrics, refresh_metrics};
 pub use standing::{Overdue, Standing};

@@ -51,6 +51,9 @@ impl Pulse {
     }
 }
 
+/// From so many listeners on, those who have left are looked for now and then.
+const PRUNE_FROM: usize = 64;
+
 /// All who listen in one election. They leave by being dropped.
 #[derive(Default)]
 pub(crate) struct Pulses(Mutex<Vec<Weak<Pulse>>>);
@@ -58,7 +61,12 @@ pub(crate) struct Pulses(Mutex<Vec<Weak<Pulse>>>);
 impl Pulses {
     pub(crate) fn listen(&self) -> Arc<Pulse> {
         let pulse = Arc::new(Pulse::default());
-        self.list().push(Arc::downgrade(&pulse));
+        let mut list = self.list();
+        // Whoever waits for many short whiles leaves many behind until the next renewal.
+        if list.len() >= PRUNE_FROM && list.len().is_power_of_two() {
+            list.retain(|pulse| pulse.strong_count() > 0);
+        }
+        list.push(Arc::downgrade(&pulse));
         pulse
     }
 
@@ -98,5 +106,17 @@ mod tests {
         assert_eq!(pulses.ring(Time::from_nanos(30)), Duration::from_nanos(20));
         drop(asleep);
         assert_eq!(pulses.ring(Time::from_nanos(30)), Duration::ZERO);
+    }
+
+    #[test]
+    fn those_who_have_left_do_not_pile_up_between_two_renewals() {
+        let pulses = Pulses::default();
+        let stays = pulses.listen();
+        for _ in 0..10_000 {
+            drop(pulses.listen());
+        }
+        assert!(pulses.list().len() <= PRUNE_FROM + 1);
+        pulses.ring(Time::from_nanos(10));
+        assert_eq!(stays.silent_for(Time::from_nanos(15)), Duration::from_nanos(5));
     }
 }

@@ -1,7 +1,7 @@
 //! Carries the news to user code, on the user's own runtime.
 //!
-//! It must never hold up the driver: news are queued, callbacks run here, one after the other. It
-//! answers the bell (see `pulse`) while it waits, so that a callback that blocks its thread is
+//! It must never hold up the driver: news are queued, and callbacks are begun here, one after the
+//! other; what goes on of those that are async goes on side by side. It answers the bell (see `pulse`) while it waits, so that a callback that blocks its thread is
 //! noticed and the lease is not kept alive for it.
 
 use std::collections::VecDeque;
@@ -28,13 +28,36 @@ pub(crate) enum Notice {
 pub(crate) const ROOM: usize = 256;
 pub(crate) const ROOM_FOR_CHANGES: usize = 16;
 
+/// How many errors wait for a slow `on_error`; what comes on top is logged only.
+const ERRORS_MAX: usize = 64;
+
+/// Each callback that goes on has a place of its own, so that one that hangs holds up none of the
+/// others.
 pub(crate) struct Relay {
     callbacks: Callbacks,
     notices: mpsc::Receiver<Notice>,
-    set_aside: VecDeque<Notice>,
     pulse: Arc<Pulse>,
     commands: WeakCommands,
     id: u64,
+    /// The reign that user code knows of.
+    leading: Option<Term>,
+    /// The reign whose end is being told.
+    losing: Option<Term>,
+    /// What goes on of `on_elected`, then of `on_lost`.
+    reign: Option<Guarded>,
+    /// What goes on of `on_change`.
+    change: Option<Guarded>,
+    /// What goes on of `on_error`.
+    error: Option<Guarded>,
+    errors: VecDeque<Error>,
+}
+
+/// What comes next.
+enum Step {
+    News(Option<Notice>),
+    Reign(Result<(), Error>),
+    Change(Result<(), Error>),
+    Error(Result<(), Error>),
 }
 
 impl Relay {
@@ -45,108 +68,144 @@ impl Relay {
         commands: WeakCommands,
         id: u64,
     ) -> Relay {
-        let pulse = shared.pulses.listen();
-        Relay { callbacks, notices, set_aside: VecDeque::new(), pulse, commands, id }
-    }
-
-    pub(crate) async fn run(mut self) {
-        let mut elected: Option<(Term, Guarded)> = None;
-        loop {
-            let notice = match self.set_aside.pop_front() {
-                Some(notice) => Some(notice),
-                None => self.next_notice(&mut elected).await,
-            };
-            match notice {
-                None => return,
-                Some(Notice::Elected(term)) => elected = self.elected(term).await,
-                Some(Notice::Lost(term)) => {
-                    // Still running: dropped, so that the loss is not told late.
-                    elected = None;
-                    self.lost(term).await;
-                }
-                Some(Notice::Abort) => {}
-                Some(Notice::Error(error)) => self.error(error).await,
-            }
+        Relay {
+            callbacks,
+            notices,
+            pulse: shared.pulses.listen(),
+            commands,
+            id,
+            leading: None,
+            losing: None,
+            reign: None,
+            change: None,
+            error: None,
+            errors: VecDeque::new(),
         }
     }
 
-    /// Waits for news while the elected callback goes on and the bell is answered.
-    async fn next_notice(&mut self, elected: &mut Option<(Term, Guarded)>) -> Option<Notice> {
-        loop {
-            let pulse = self.pulse.clone();
-            tokio::select! {
-                notice = self.notices.recv() => return notice,
-                (term, ended) = finish(elected) => {
-                    *elected = None;
-                    if let Err(error) = ended {
-                        self.give_up(term, error).await;
+    /// Runs until there is no more news, and whoever knows of a reign has been told of its end.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the callbacks that go on.
+    pub(crate) async fn run(mut self) {
+        let mut more = true;
+        while more || self.losing.is_some() {
+            match self.step(more).await {
+                Step::News(Some(notice)) => self.take(notice),
+                Step::News(None) => {
+                    more = false;
+                    // The driver went without a word.
+                    if let Some(term) = self.leading {
+                        self.lost(term);
                     }
                 }
-                () = pulse.answer() => {}
+                Step::Reign(ended) => {
+                    self.reign = None;
+                    self.told(ended);
+                }
+                Step::Change(ended) => {
+                    self.change = None;
+                    self.told(ended);
+                }
+                Step::Error(ended) => {
+                    self.error = None;
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "a callback failed");
+                    }
+                }
+            }
+            self.next_error();
+            self.finish_losing();
+        }
+    }
+
+    /// Waits for news while the callbacks go on and the bell is answered.
+    async fn step(&mut self, more: bool) -> Step {
+        loop {
+            tokio::select! {
+                notice = self.notices.recv(), if more => return Step::News(notice),
+                ended = rest_of(&mut self.change) => return Step::Change(ended),
+                ended = rest_of(&mut self.reign) => return Step::Reign(ended),
+                ended = rest_of(&mut self.error) => return Step::Error(ended),
+                () = self.pulse.answer() => {}
             }
         }
     }
 
-    async fn elected(&mut self, term: Term) -> Option<(Term, Guarded)> {
-        let changed = begin("on_change", self.callbacks.change.as_ref(), Some(term));
-        let result = self.finish_now(changed).await;
-        if let Err(error) = result {
-            self.give_up(term, error).await;
-            return None;
+    fn take(&mut self, notice: Notice) {
+        match notice {
+            Notice::Elected(term) => self.elected(term),
+            Notice::Lost(term) => self.lost(term),
+            Notice::Abort => (self.reign, self.change) = (None, None),
+            Notice::Error(error) => self.report(error),
         }
-        match begin("on_elected", self.callbacks.elected.as_ref(), term) {
-            Ok(rest) => rest.map(|rest| (term, rest)),
+    }
+
+    fn elected(&mut self, term: Term) {
+        self.leading = Some(term);
+        let begun = begin("on_change", self.callbacks.change.as_ref(), Some(term));
+        self.change = self.begun(begun);
+        // A callback that panicked has given the reign up.
+        if self.leading.is_some() {
+            let begun = begin("on_elected", self.callbacks.elected.as_ref(), term);
+            self.reign = self.begun(begun);
+        }
+    }
+
+    /// What is still running of the election is dropped, so that the loss is not told late.
+    fn lost(&mut self, term: Term) {
+        (self.leading, self.losing) = (None, Some(term));
+        let begun = begin("on_change", self.callbacks.change.as_ref(), None);
+        self.change = self.begun(begun);
+        let begun = begin("on_lost", self.callbacks.lost.as_ref(), term);
+        self.reign = self.begun(begun);
+    }
+
+    fn begun(&mut self, begun: Result<Option<Guarded>, Error>) -> Option<Guarded> {
+        match begun {
+            Ok(rest) => rest,
             Err(error) => {
-                self.give_up(term, error).await;
+                self.told(Err(error));
                 None
             }
         }
     }
 
-    async fn lost(&mut self, term: Term) {
-        let changed = begin("on_change", self.callbacks.change.as_ref(), None);
-        if let Err(error) = self.finish_now(changed).await {
-            self.error(error).await;
-        }
-        let lost = begin("on_lost", self.callbacks.lost.as_ref(), term);
-        if let Err(error) = self.finish_now(lost).await {
-            self.error(error).await;
-        }
-        self.command(Command::RelayDone { id: self.id, term });
-    }
-
-    async fn error(&mut self, error: Error) {
-        let told = begin("on_error", self.callbacks.error.as_ref(), error);
-        if let Err(error) = self.finish_now(told).await {
-            tracing::error!(%error, "a callback failed");
-        }
-    }
-
     /// A panic in user code never leaves leadership held silently.
-    async fn give_up(&mut self, term: Term, error: Error) {
-        tracing::error!(%term, %error, "a callback failed; resigning");
-        self.command(Command::Resign { id: self.id, term: Some(term), done: None });
-        self.error(error).await;
+    fn told(&mut self, ended: Result<(), Error>) {
+        let Err(error) = ended else { return };
+        if let Some(term) = self.leading.take() {
+            tracing::error!(%term, %error, "a callback failed; resigning");
+            self.command(Command::Resign { id: self.id, term: Some(term), done: None });
+        }
+        self.report(error);
     }
 
-    /// Runs the rest of a callback to its end, or until the time for winding up is over.
-    async fn finish_now(&mut self, begun: Result<Option<Guarded>, Error>) -> Result<(), Error> {
-        let Some(mut rest) = begun? else { return Ok(()) };
-        loop {
-            let pulse = self.pulse.clone();
-            tokio::select! {
-                ended = &mut rest => return ended,
-                notice = self.notices.recv() => match notice {
-                    None | Some(Notice::Abort) => return Ok(()),
-                    // A loss that comes while on_change(Some) hangs must not wait for it.
-                    Some(notice @ Notice::Lost(_)) => {
-                        self.set_aside.push_back(notice);
-                        return Ok(());
-                    }
-                    Some(notice) => self.set_aside.push_back(notice),
-                },
-                () = pulse.answer() => {}
+    fn report(&mut self, error: Error) {
+        if self.errors.len() < ERRORS_MAX {
+            self.errors.push_back(error);
+        } else {
+            tracing::warn!(%error, "on_error is too slow to be told");
+        }
+    }
+
+    fn next_error(&mut self) {
+        while self.error.is_none()
+            && let Some(error) = self.errors.pop_front()
+        {
+            match begin("on_error", self.callbacks.error.as_ref(), error) {
+                Ok(rest) => self.error = rest,
+                Err(error) => tracing::error!(%error, "a callback failed"),
             }
+        }
+    }
+
+    fn finish_losing(&mut self) {
+        if self.reign.is_none()
+            && self.change.is_none()
+            && let Some(term) = self.losing.take()
+        {
+            self.command(Command::RelayDone { id: self.id, term });
         }
     }
 
@@ -157,12 +216,9 @@ impl Relay {
     }
 }
 
-async fn finish(elected: &mut Option<(Term, Guarded)>) -> (Term, Result<(), Error>) {
-    match elected {
-        Some((term, rest)) => {
-            let term = *term;
-            (term, rest.await)
-        }
+async fn rest_of(callback: &mut Option<Guarded>) -> Result<(), Error> {
+    match callback {
+        Some(rest) => rest.await,
         None => std::future::pending().await,
     }
 }

@@ -44,11 +44,14 @@ pub(crate) struct Status {
     pub(crate) store_answers: Option<bool>,
     /// How often the election was stopped.
     pub(crate) stops: u64,
+    /// Nobody acts for this election any more.
+    pub(crate) driver_gone: bool,
 }
 
 struct Feed {
     sender: mpsc::Sender<(Time, Event)>,
-    missed: u64,
+    /// How many did not fit, since the reader was last told.
+    missed: Arc<AtomicU64>,
 }
 
 impl Shared {
@@ -88,35 +91,37 @@ impl Shared {
         if self.is_leader() { self.status.borrow().reign.as_ref().map(|r| r.term) } else { None }
     }
 
-    pub(crate) fn subscribe(&self) -> mpsc::Receiver<(Time, Event)> {
+    /// A feed of what happens from now on, and the count of what did not fit into it.
+    pub(crate) fn subscribe(&self) -> (mpsc::Receiver<(Time, Event)>, Arc<AtomicU64>) {
         let (sender, receiver) = mpsc::channel(FEED_ROOM);
-        self.feeds().push(Feed { sender, missed: 0 });
-        receiver
+        let missed = Arc::new(AtomicU64::new(0));
+        self.feeds().push(Feed { sender, missed: missed.clone() });
+        (receiver, missed)
     }
 
     /// Tells everybody who listens. A reader that is too late gets a count instead of a gap.
     pub(crate) fn emit(&self, now: Time, event: &Event) {
-        self.feeds().retain_mut(|feed| {
-            if feed.missed > 0 {
-                let missed = Event::Missed { count: feed.missed };
-                match feed.sender.try_send((now, missed)) {
-                    Ok(()) => feed.missed = 0,
-                    Err(mpsc::error::TrySendError::Full(_)) => {
-                        feed.missed += 1;
-                        return true;
-                    }
-                    Err(mpsc::error::TrySendError::Closed(_)) => return false,
+        self.feeds().retain(|feed| {
+            // The count goes first, so that the reader knows where they are missing.
+            let missed = feed.missed.swap(0, Ordering::AcqRel);
+            let gap = (missed > 0).then_some(Event::Missed { count: missed });
+            let (mut left, mut open) = (missed + 1, true);
+            for event in gap.iter().chain([event]) {
+                match feed.sender.try_send((now, event.clone())) {
+                    Ok(()) if matches!(event, Event::Missed { .. }) => left = 1,
+                    Ok(()) => left = 0,
+                    Err(mpsc::error::TrySendError::Full(_)) => break,
+                    Err(mpsc::error::TrySendError::Closed(_)) => open = false,
                 }
             }
-            match feed.sender.try_send((now, event.clone())) {
-                Ok(()) => true,
-                Err(mpsc::error::TrySendError::Full(_)) => {
-                    feed.missed += 1;
-                    true
-                }
-                Err(mpsc::error::TrySendError::Closed(_)) => false,
-            }
+            feed.missed.fetch_add(left, Ordering::AcqRel);
+            open
         });
+    }
+
+    /// Nothing happens any more, and everybody who listens is told so.
+    pub(crate) fn close_feeds(&self) {
+        self.feeds().clear();
     }
 
     // A std mutex: it is held while events are queued, never across an await.
@@ -217,6 +222,10 @@ impl Reign {
     /// Lets nobody work under it any more.
     pub(crate) fn close(&self) {
         self.work.fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.work.load(Ordering::Acquire) & CLOSED == 0
     }
 
     pub(crate) fn has_work(&self) -> bool {

@@ -1,6 +1,7 @@
 //! One election inside the driver: its machine, and carrying out what the machine says.
 
 mod listening;
+mod wishes;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,9 +41,9 @@ pub(crate) struct Slot {
     /// The reign that is on, or whose work has not ended.
     reign: Option<Ongoing>,
     /// Somebody called `start`.
-    pub(crate) started: bool,
+    started: bool,
     /// How many wait in `campaign`.
-    pub(crate) waiters: u32,
+    waiters: u32,
     /// Somebody called `observe`.
     observing: bool,
     /// What the machine was told last.
@@ -71,6 +72,8 @@ struct Ongoing {
     awaits_relay: bool,
     tenure_ended: bool,
     told: bool,
+    /// The work was ended by force, and goes on all the same.
+    overrun: bool,
 }
 
 impl Ongoing {
@@ -161,84 +164,6 @@ impl Slot {
         }
     }
 
-    /// Campaigns or withdraws, as those who hold handles want.
-    pub(crate) fn follow_wishes(&mut self, now: Time, io: &mut Io<'_>) {
-        let claimed = self.reign.as_ref().is_some_and(|ongoing| {
-            ongoing.reason.is_none() && ongoing.reign.is_claimed() && !ongoing.tenure_ended
-        });
-        let wish = match () {
-            () if self.removed => Wish::Rest,
-            () if self.started || self.waiters > 0 || claimed => Wish::Campaign,
-            () if self.observing => Wish::Observe,
-            () => Wish::Rest,
-        };
-        if wish == self.wish {
-            return;
-        }
-        self.wish = wish;
-        let input = match wish {
-            Wish::Rest => Input::Withdraw,
-            Wish::Observe => Input::Observe,
-            Wish::Campaign => {
-                self.tell(&Event::Campaigning);
-                // Whoever waited for the end of a withdrawal that is taken back waits for nothing.
-                self.finish_vacating(Ok(()));
-                Input::Campaign
-            }
-        };
-        self.handle(now, input, io);
-    }
-
-    pub(crate) fn start(&mut self, now: Time, done: Done, io: &mut Io<'_>) {
-        self.started = true;
-        self.first_attempt(now, Wish::Campaign, done, io);
-    }
-
-    pub(crate) fn observe(&mut self, now: Time, done: Done, io: &mut Io<'_>) {
-        self.observing = true;
-        self.first_attempt(now, Wish::Observe, done, io);
-    }
-
-    fn first_attempt(&mut self, now: Time, wish: Wish, done: Done, io: &mut Io<'_>) {
-        if self.wish == wish && self.shared.status.borrow().store_answers.is_some() {
-            let _gone = done.send(Ok(()));
-            return;
-        }
-        self.first_reply.push(done);
-        self.follow_wishes(now, io);
-    }
-
-    pub(crate) fn stop(&mut self, now: Time, done: Done, io: &mut Io<'_>) {
-        self.started = false;
-        self.observing = false;
-        self.waiters = 0;
-        self.shared.status.send_modify(|status| status.stops += 1);
-        let idle = self.wish == Wish::Rest && self.machine.is_out();
-        self.wish = Wish::Rest;
-        if idle {
-            let _gone = done.send(Ok(()));
-            return;
-        }
-        self.vacated.push(done);
-        self.handle(now, Input::Withdraw, io);
-    }
-
-    pub(crate) fn resign(
-        &mut self,
-        now: Time,
-        term: Option<Term>,
-        done: Option<Done>,
-        io: &mut Io<'_>,
-    ) {
-        let present = self.machine.leading().or(self.machine.ending());
-        if present.is_none() || (term.is_some() && term != present) {
-            done.map(|done| done.send(Ok(())));
-            return;
-        }
-        self.vacated.extend(done);
-        self.handle(now, Input::Resign, io);
-    }
-
     /// The handle of a reign is gone: its work has ended, and with it the reign.
     pub(crate) fn tenure_ended(&mut self, now: Time, term: Term, io: &mut Io<'_>) {
         let Some(ongoing) = self.ongoing(term) else { return };
@@ -268,10 +193,38 @@ impl Slot {
     pub(crate) fn patience_is_over(&mut self, now: Time, io: &mut Io<'_>) {
         self.settle(now, io);
         // A later reign may have begun meanwhile: it has not been aborted.
-        let overrun = self.reign.as_ref().filter(|ongoing| ongoing.reign.is_over());
-        if let Some(term) = overrun.map(|ongoing| ongoing.reign.term) {
-            self.finish_vacating(Err(still_running(term)));
+        if let Some(ongoing) = self.reign.as_mut().filter(|ongoing| ongoing.reign.is_over()) {
+            ongoing.overrun = true;
         }
+        self.give_up_on_overrun();
+    }
+
+    /// Nobody waits for work that nothing ends: it may go on for ever.
+    fn give_up_on_overrun(&mut self) {
+        if let Some(term) = self.overrun() {
+            self.finish_vacating(Err(still_running(term)));
+            self.answer_first(None);
+        }
+    }
+
+    fn overrun(&self) -> Option<Term> {
+        let ongoing = self.reign.as_ref().filter(|ongoing| ongoing.overrun)?;
+        Some(ongoing.reign.term)
+    }
+
+    /// The driver's thread has panicked: nobody renews any more, so nobody may work on. Nothing of
+    /// the user's is called from here, since it may have been what panicked.
+    pub(crate) fn driver_is_gone(&self) {
+        self.shared.set_start_until(None);
+        if let Some(ongoing) = &self.reign {
+            ongoing.reign.close();
+            ongoing.end();
+        }
+        self.shared.status.send_modify(|status| {
+            (status.reign, status.ending) = (None, None);
+            status.driver_gone = true;
+        });
+        self.shared.close_feeds();
     }
 
     fn settle(&mut self, now: Time, io: &mut Io<'_>) {
@@ -363,6 +316,7 @@ impl Slot {
             awaits_relay: false,
             tenure_ended: false,
             told: false,
+            overrun: false,
         });
         self.meter.led(began, term, until);
         self.notice(Notice::Elected(term));

@@ -73,7 +73,7 @@ impl Tenure {
     /// May I start something? False from the step-down on.
     #[inline]
     pub fn is_leader(&self) -> bool {
-        *self.reign.phase.borrow() == Phase::Leading && self.election.shared.is_leader()
+        self.reign.is_open() && self.election.shared.is_leader()
     }
 
     /// How long trust lasts if nothing is renewed.

@@ -45,6 +45,8 @@ impl Slot {
         done: Result<(), Error>,
         io: &mut Io<'_>,
     ) {
+        // If this process stood still meanwhile, the reign is over before anybody heard of it.
+        self.handle(now, Input::Tick, io);
         let Some(pending) = self.pending.take_if(|pending| pending.term == term) else { return };
         io.schedule.clear(self.id | LISTENING);
         let failed = match done {
@@ -103,5 +105,44 @@ impl Slot {
     /// The runtime of the handlers has ended: nobody can be told any more.
     pub(super) fn office_is_gone(&self) -> bool {
         self.office.as_ref().is_some_and(tokio::sync::mpsc::UnboundedSender::is_closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tenure_core::{CandidateId, Grant, Machine, Name, Reply, Settings, Timing};
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+    use crate::clock::AnyClock;
+    use crate::schedule::Schedule;
+    use crate::shared::Shared;
+
+    /// The process stood still between the grant and the news that its office listens.
+    #[test]
+    fn a_reign_that_is_over_before_anybody_heard_of_it_is_never_announced() {
+        for (stood_still, is_announced) in [(Duration::ZERO, true), (Duration::from_secs(5), false)]
+        {
+            let (name, timing) = (Name::new("jobs").unwrap(), Timing::new(Duration::from_secs(3)));
+            let id = CandidateId::new("me", 1).unwrap();
+            let shared = Shared::new(name.clone(), id.clone(), timing, AnyClock::Boot);
+            let shared = Arc::new(shared);
+            let machine = Machine::new(Settings::new(name, id, timing));
+            let (office, mut orders) = mpsc::unbounded_channel();
+            let mut slot = Slot::new(1, machine, shared.clone(), None, Some(office));
+            let (mut schedule, mut sends) = (Schedule::default(), Vec::new());
+            let mut rng = fastrand::Rng::with_seed(1);
+            let mut io = Io { schedule: &mut schedule, rng: &mut rng, sends: &mut sends };
+            let sent_at = shared.clock.now();
+            let term = Term::new(1).unwrap();
+            slot.start(sent_at, oneshot::channel().0, &mut io);
+            slot.reply(sent_at, sent_at, Reply::Granted(Grant::new(term)), &mut io);
+            assert!(matches!(orders.try_recv(), Ok(Order::Listen(_))));
+            slot.listening(sent_at + stood_still, term, Ok(()), &mut io);
+            assert_eq!(shared.status.borrow().reign.is_some(), is_announced);
+        }
     }
 }

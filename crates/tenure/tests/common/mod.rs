@@ -131,6 +131,8 @@ pub(crate) enum Mood {
     Panicking,
     /// Calls block the thread that makes them.
     Blocking,
+    /// Calls that only read never return.
+    HangingReads,
 }
 
 /// A store in moods, which also counts its calls.
@@ -176,7 +178,10 @@ impl Store for Moody {
                 ops.iter().map(|_| Reply::Unknown(Error::new(kind, message))).collect()
             };
             match mood {
-                Mood::Well => self.inner.apply(ops).await,
+                Mood::HangingReads if ops.iter().any(|op| matches!(op, Op::Read { .. })) => {
+                    std::future::pending().await
+                }
+                Mood::Well | Mood::HangingReads => self.inner.apply(ops).await,
                 Mood::Hanging => std::future::pending().await,
                 Mood::Failing => fail(ErrorKind::Unavailable, "out of order"),
                 Mood::Denying => fail(ErrorKind::Denied, "go away"),
