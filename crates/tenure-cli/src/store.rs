@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tenure::{Error, Name, Store};
+use tenure::{Error, Name, Store, Timing};
 use tenure_cli::process::Keeper;
 #[cfg(feature = "postgres")]
 use tenure_postgres::{AdvisoryConfig, AdvisoryStore, PostgresConfig, PostgresStore};
@@ -115,6 +115,16 @@ impl StoreChoice {
             KindChoice::Sqlite(ref config) => Some(config.path()),
             #[allow(unreachable_patterns, reason = "in a build with one store")]
             _ => None,
+        }
+    }
+
+    /// Refuses what this store can't keep, where opening it would leave a file behind first.
+    pub(crate) fn check(&self, timing: &Timing) -> Result<(), Error> {
+        match self.kind {
+            #[cfg(feature = "sqlite")]
+            KindChoice::Sqlite(_) => timing.check_store_minimum(SqliteStore::TTL_MIN),
+            #[allow(unreachable_patterns, reason = "in a build with one store")]
+            _ => Ok(()),
         }
     }
 

@@ -88,6 +88,8 @@ fn nothing_is_left_half_done() {
         &["run", "", "--", "true"],
         &["run", "job", "--metadata", "[]", "--", "true"],
         &["run", "job", "--ttl", "1ms", "--", "true"],
+        &["run", "job", "--ttl", "40ms", "--", "true"],
+        &["campaign", "job", "--ttl", "40ms"],
         &["campaign", "job", "--id", ""],
         &["run", "job", "true"],
     ] {

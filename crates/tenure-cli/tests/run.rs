@@ -5,6 +5,9 @@ mod common;
 mod support;
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
 
 use common::{Watched, eventually, now, watch_group};
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
@@ -354,4 +357,42 @@ fn needs_root_a_command_runs_and_ends_in_a_pid_namespace_of_its_own() {
         assert_eq!((done.code, done.out.as_str()), (7, "@main\n"), "{done:?}");
         assert!(done.err.contains(&format!("leading as term {round};")), "{done:?}");
     }
+}
+
+/// What is left of the command belongs to another user, so that KILL does not reach it.
+#[test]
+#[ignore = "needs root, to make a program that another user can't kill"]
+fn needs_root_no_lease_is_kept_for_a_rest_that_can_not_be_killed() {
+    const NOBODY: u32 = 65_534;
+    let place = Place::new();
+    let owned = |path: &str, mode: u32, owner: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        chown(path, Some(owner), Some(owner)).unwrap();
+    };
+    owned(&place.path(""), 0o755, NOBODY);
+    for (name, program, mode, owner) in [
+        ("tenure", common::tenure().to_string_lossy().into_owned(), 0o755, NOBODY),
+        ("become-root", "/usr/bin/setpriv".to_owned(), 0o4755, 0),
+    ] {
+        fs::copy(program, place.path(name)).unwrap();
+        owned(&place.path(name), mode, owner);
+    }
+    let script = format!("echo @group $(ps -o pgid= $$); {} --reuid=0 sleep 99 >&2 & exit 3", {
+        place.path("become-root")
+    });
+    let mut leader = Command::new(place.path("tenure"));
+    leader.uid(NOBODY).gid(NOBODY).env_clear().env("PATH", "/usr/bin:/bin");
+    leader.env("TENURE_STORE", place.url()).stdin(Stdio::null());
+    leader.args(["run", "job", "--id", "a", "--ttl", "3s", "--", "sh", "-c", &script]);
+    let mut leader = Process::new(&mut leader);
+    let group = leader.number("@group");
+    leader.line("the command was killed and is still there");
+    let mut next = Command::new(place.path("tenure"));
+    next.uid(NOBODY).gid(NOBODY).env_clear().env("TENURE_STORE", place.url());
+    next.args(["campaign", "job", "--id", "b", "--ttl", "3s"]).stdin(Stdio::null());
+    let mut next = Process::new(&mut next);
+    next.line("leading as term 2");
+    kill_process_group(Pid::from_raw(group as i32).unwrap(), Signal::KILL).unwrap();
+    // With that the rest is gone, and it takes part again.
+    leader.line("following: b leads as term 2");
 }

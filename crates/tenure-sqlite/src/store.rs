@@ -58,6 +58,9 @@ struct Shared {
 }
 
 impl SqliteStore {
+    /// The shortest ttl that makes sense: a write takes a few milliseconds, now and then many.
+    pub const TTL_MIN: Duration = Duration::from_millis(50);
+
     /// Opens the store in this file, creating it (mode 0600) and its directory (0700) where
     /// needed. Any number of processes may do so at once.
     ///
@@ -207,7 +210,7 @@ impl Store for SqliteStore {
         info.channels = true;
         info.ledger = true;
         info.batch_limit = BATCH_LIMIT;
-        info.min_ttl = Duration::from_millis(50);
+        info.min_ttl = SqliteStore::TTL_MIN;
         info.fencing = Some("a high-water mark in your own SQLite file: tenure_sqlite::fence");
         info.residual = RESIDUAL.to_vec();
         info

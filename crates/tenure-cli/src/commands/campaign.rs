@@ -13,6 +13,7 @@ pub(crate) async fn run(
     choice: &StoreChoice,
     out: &Output,
 ) -> Result<Exit, Failure> {
+    choice.check(&candidacy.timing)?;
     note_default_store(choice, out);
     let opened = open_patiently(choice, out).await?;
     let election = build(candidacy, &opened)?;

@@ -92,6 +92,22 @@ pub(super) struct State {
     killed_at: Option<Time>,
     lost: Option<Reason>,
     told_stuck: bool,
+    /// Gives leadership up for a command that does not go away.
+    resigning: Option<Pin<Box<dyn Future<Output = Result<(), Error>>>>>,
+}
+
+impl State {
+    /// Goes on resigning; returns once, when there is no more to it.
+    async fn resigned(&mut self) {
+        match &mut self.resigning {
+            Some(resigning) => {
+                // What it says, `stuck` has said already.
+                let _still_running = resigning.await;
+                self.resigning = None;
+            }
+            None => std::future::pending().await,
+        }
+    }
 }
 
 impl Supervisor<'_> {
@@ -105,6 +121,8 @@ impl Supervisor<'_> {
             tokio::select! {
                 biased;
                 code = self.running.gone() => return self.gone(code),
+                // What its main process left behind has been killed, and may not go away.
+                _ = self.running.wait(), if alive => self.kill(),
                 told = self.signals.next() => self.told(told),
                 reason = self.tenure.lost(), if self.state.lost.is_none() => self.lost(reason),
                 _ = self.tenure.ended(), if alive => self.kill(),
@@ -122,6 +140,7 @@ impl Supervisor<'_> {
                 // The guardian does the same, unless somebody has stopped it.
                 () = BootClock.sleep_until(kill_at), if alive => self.kill(),
                 () = self.stop.progress() => {}
+                () = self.state.resigned() => {}
                 () = BootClock.sleep_until(stuck_at) => if self.stuck() {
                     return End::Stuck;
                 },
@@ -189,6 +208,12 @@ impl Supervisor<'_> {
             return true;
         }
         self.state.told_stuck = true;
+        if self.state.lost.is_none() && !self.stop.has_begun() {
+            // No lease is kept for what can't be ended. It is not given back either: the tenure
+            // is held until nothing of the command is left.
+            let election = self.election.clone();
+            self.state.resigning = Some(Box::pin(async move { election.resign().await }));
+        }
         self.out.error(&format!(
             "the command was killed and is still there (process {}); its lease is left to run out",
             self.running.pid()

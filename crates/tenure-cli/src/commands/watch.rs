@@ -101,24 +101,24 @@ struct Watch<'a> {
 impl Watch<'_> {
     async fn until_end(mut self, signals: &mut Signals) {
         let mut leaders = vec![None; self.names.len()];
-        let mut seen_at = Time::ZERO;
+        // A look that failed tells nothing: what was seen before goes on running out.
+        let (mut seen_at, mut looked_at) = (Time::ZERO, Time::ZERO);
         loop {
-            if BootClock::time() - seen_at >= LOOK_EVERY {
-                seen_at = BootClock::time();
-                leaders = tokio::select! {
-                    read = read_all(self.store, self.names) => match read {
-                        Ok(leaders) => leaders,
-                        Err(_) => leaders,
+            if BootClock::time() - looked_at >= LOOK_EVERY {
+                looked_at = BootClock::time();
+                tokio::select! {
+                    read = read_all(self.store, self.names) => if let Ok(read) = read {
+                        (leaders, seen_at) = (read, looked_at);
                     },
                     _ = signals.end() => break,
-                };
+                }
             }
             self.draw(&leaders, BootClock::time() - seen_at);
             tokio::select! {
                 () = BootClock.sleep_until(BootClock::time() + FRAME) => {}
                 Some(news) = self.news.recv() => {
                     self.note(news);
-                    seen_at = Time::ZERO;
+                    looked_at = Time::ZERO;
                 }
                 _ = signals.end() => break,
             }
