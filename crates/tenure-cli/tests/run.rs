@@ -366,8 +366,9 @@ fn needs_root_no_lease_is_kept_for_a_rest_that_can_not_be_killed() {
     const NOBODY: u32 = 65_534;
     let place = Place::new();
     let owned = |path: &str, mode: u32, owner: u32| {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        // In this order: a change of hands takes the right to become somebody else away.
         chown(path, Some(owner), Some(owner)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
     owned(&place.path(""), 0o755, NOBODY);
     for (name, program, mode, owner) in [
@@ -377,9 +378,13 @@ fn needs_root_no_lease_is_kept_for_a_rest_that_can_not_be_killed() {
         fs::copy(program, place.path(name)).unwrap();
         owned(&place.path(name), mode, owner);
     }
-    let script = format!("echo @group $(ps -o pgid= $$); {} --reuid=0 sleep 99 >&2 & exit 3", {
-        place.path("become-root")
-    });
+    let script = format!(
+        "echo @group $(cut -d' ' -f5 /proc/self/stat); \
+         {become_root} --reuid=0 sh -c 'touch {up}; exec sleep 99' >&2 & \
+         until test -e {up}; do sleep 0.01; done; exit 3",
+        become_root = place.path("become-root"),
+        up = place.path("up"),
+    );
     let mut leader = Command::new(place.path("tenure"));
     leader.uid(NOBODY).gid(NOBODY).env_clear().env("PATH", "/usr/bin:/bin");
     leader.env("TENURE_STORE", place.url()).stdin(Stdio::null());
