@@ -401,3 +401,43 @@ fn needs_root_no_lease_is_kept_for_a_rest_that_can_not_be_killed() {
     // With that the rest is gone, and it takes part again.
     leader.line("following: b leads as term 2");
 }
+
+#[test]
+#[ignore = "needs root: mounts a small tmpfs"]
+fn needs_root_a_full_disk_ends_leadership_in_time_and_is_said() {
+    let place = Place::new();
+    let disk = place.path("disk");
+    fs::create_dir(&disk).unwrap();
+    let mounted = Mounted::tmpfs(&disk, "size=512k");
+    let mut command = place.command(&["run", "job", "--id", "a", "--ttl", "2s", "--"]);
+    command.args(["sh", "-c", "trap 'echo @told; exit 0' TERM; echo @up; sleep 99 & wait"]);
+    let mut leader = Process::new(command.env("TENURE_STORE", format!("sqlite:{disk}/x.db")));
+    leader.line("leading as term 1");
+    leader.line("@up");
+    fs::write(format!("{disk}/rest"), vec![1; 512 * 1024]).unwrap_err();
+    leader.line("the disk is full");
+    leader.line("stepping down from term 1 (the lease could not be renewed in time)");
+    leader.line("@told");
+    fs::remove_file(format!("{disk}/rest")).unwrap();
+    leader.line("leading as term 2");
+    drop((leader, mounted));
+}
+
+/// A file system that is there until this is dropped.
+struct Mounted(String);
+
+impl Mounted {
+    fn tmpfs(path: &str, options: &str) -> Mounted {
+        let mut mount = Command::new("mount");
+        assert!(
+            mount.args(["-t", "tmpfs", "-o", options, "tmpfs", path]).status().unwrap().success()
+        );
+        Mounted(path.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["-l", &self.0]).status();
+    }
+}
