@@ -99,6 +99,13 @@ pub(crate) fn frozen(engine: Engine, rounds: usize) -> Result<Section> {
     section.never("led again under the old term", revived);
     section.never("terms that did not rise", fallen_terms(&fleet, rounds)?);
     compare(&mut section, &gaps, &raw.sample()?);
+    if engine == Engine::Sqlite {
+        section.note(
+            "Each leader is stopped between two writes. One that is stopped in the middle of a \
+             write, a millisecond of each second, holds SQLite's own lock: nobody follows until it \
+             goes on or ends. That is a limit of this store, told by `tenure doctor`.",
+        );
+    }
     Ok(section)
 }
 
