@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use tenure_core::{ErrorKind, Op, Reply, Store, StoreExt, Term};
+use tenure_core::{ErrorKind, Hint, Hints, Op, Reply, Store, StoreExt, Term};
 use tenure_postgres::AdvisoryConfig;
 use tokio::time::Instant;
 
@@ -120,6 +120,43 @@ async fn needs_postgres_the_session_with_locks_is_idle_and_listens_to_nothing() 
     assert_eq!(database.sessions(&format!("{held} AND query LIKE 'LISTEN%'")).await, 0);
     assert_eq!(database.sessions("query LIKE 'LISTEN%'").await, 1, "elsewhere");
     assert_eq!(database.sessions("state LIKE 'idle in transaction%'").await, 0);
+}
+
+/// A wait has a snapshot, and VACUUM keeps all that it could see.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_followers_hold_no_snapshot_for_the_length_of_a_reign() {
+    let Some(server) = common::server() else { return };
+    let database = Database::new(&server).await;
+    let a = Player::new(&database.store(), "a").with_ttl(Duration::from_secs(600));
+    let config = AdvisoryConfig::from_url(&advisory_url(&database.url)).unwrap();
+    let store = config.with_wait_limit(Duration::from_millis(100)).open();
+    let (mut hints, b) = (store.hints(), Player::new(&store, "b"));
+    let term = a.takes("e").await;
+    refused(b.acquire("e").await);
+    let session = database.session().await;
+    let oldest = async || {
+        session.run("SELECT pg_current_xact_id()").await;
+        let sql = "SELECT coalesce(max(backend_xmin::text::bigint), 0) FROM pg_stat_activity \
+                   WHERE datname = current_database() AND query LIKE '%xact_lock_shared%' \
+                   AND state = 'active' AND pid <> pg_backend_pid()";
+        session.number(sql).await
+    };
+    until("it waits for the holder", || async { oldest().await > 0 }).await;
+    let first = oldest().await;
+    until("its snapshot is a later one", || async { oldest().await > first + 2 }).await;
+    // And however often it waits again, it learns at once that the session has ended.
+    let heard = async |hints: &mut dyn Hints| {
+        let hint = std::future::poll_fn(|cx| hints.poll_next(cx));
+        tokio::time::timeout(common::PATIENCE, hint).await.unwrap().unwrap()
+    };
+    assert_eq!(heard(&mut *hints).await, Hint::Any);
+    let end = "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_locks \
+               WHERE locktype = 'advisory' AND objsubid = 1 AND database = \
+               (SELECT oid FROM pg_database WHERE datname = current_database())";
+    assert_eq!(session.number(end).await, 1);
+    assert_eq!(heard(&mut *hints).await, Hint::Election(name("e")));
+    assert!(b.takes("e").await > term);
 }
 
 /// A5: who holds it is known by 63 plain bytes, whatever the label.

@@ -12,6 +12,9 @@ use crate::config::PostgresConfig;
 /// The schemes of the URL.
 const SCHEMES: [&str; 2] = ["postgres+advisory", "postgresql+advisory"];
 
+/// How long one statement waits for the session of a holder.
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
+
 /// Where the advisory store is and how it is reached.
 ///
 /// # Examples
@@ -27,6 +30,7 @@ pub struct AdvisoryConfig {
     pub(super) base: Arc<PostgresConfig>,
     pub(super) term_offset: u64,
     pub(super) frozen_may_stay: bool,
+    pub(super) wait_limit: Duration,
 }
 
 impl AdvisoryConfig {
@@ -71,7 +75,8 @@ impl AdvisoryConfig {
         let question = if theirs.is_empty() { "" } else { "?" };
         let base =
             PostgresConfig::from_url(&format!("postgres://{place}{question}{}", theirs.join("&")))?;
-        Ok(AdvisoryConfig { base: Arc::new(base), term_offset, frozen_may_stay })
+        let (base, wait_limit) = (Arc::new(base), WAIT_LIMIT);
+        Ok(AdvisoryConfig { base, term_offset, frozen_may_stay, wait_limit })
     }
 
     /// How long a connection may take. 3 s unless set.
@@ -85,6 +90,15 @@ impl AdvisoryConfig {
     #[must_use]
     pub fn with_call_timeout(mut self, timeout: Duration) -> AdvisoryConfig {
         self.base = Arc::new((*self.base).clone().with_call_timeout(timeout));
+        self
+    }
+
+    /// How long one statement of a follower waits for the session of a holder, before it is sent
+    /// again. For so long it keeps VACUUM from removing what was deleted since, and CREATE INDEX
+    /// CONCURRENTLY waiting. 30 s unless set.
+    #[must_use]
+    pub fn with_wait_limit(mut self, limit: Duration) -> AdvisoryConfig {
+        self.wait_limit = limit;
         self
     }
 

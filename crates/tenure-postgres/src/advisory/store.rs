@@ -83,7 +83,7 @@ impl AdvisoryStore {
         let link = Arc::new(Link::new(config.base.clone(), None));
         let ears = Arc::new(Ears::new(config.base.clone(), link.clone()));
         AdvisoryStore(Arc::new(Shared {
-            waits: Arc::new(Waits::new(config.base.clone(), ears.clone())),
+            waits: Arc::new(Waits::new(config.base.clone(), config.wait_limit, ears.clone())),
             ears,
             details: Details::new(config.base.clone(), link.clone(), known.clone()),
             tables: PostgresStore::open_with((*config.base).clone(), None),
@@ -410,7 +410,7 @@ impl Store for AdvisoryStore {
 }
 
 /// What is not promised.
-const RESIDUAL: [&str; 10] = [
+const RESIDUAL: [&str; 12] = [
     "the lock lives with a session: if the server ends that, by an administrator's hand or because \
      one of its processes crashed, the lock is free at once, and two may trust themselves until \
      the first notices, at the latest when its trust ends; only a fence stops that",
@@ -427,7 +427,12 @@ const RESIDUAL: [&str; 10] = [
     "foreign clients that take the lock by themselves are polled for, can't be asked to resign, \
      and have no term",
     "the fence, metadata, posts and the ledger need the tables of `tenure migrate`, made before \
-     the candidates start",
+     the candidates start, and the rights that roles.sql grants: a candidate without them takes \
+     over past a fence",
+    "each election that is led takes two places in the server's table of locks, which has \
+     max_locks_per_transaction * (max_connections + max_prepared_transactions) of them",
+    "whoever waits for the end of a leader has a snapshot for up to 30 s at a time, and VACUUM \
+     keeps what was deleted since",
     "a pooler in session mode will do, one in transaction mode is refused",
 ];
 

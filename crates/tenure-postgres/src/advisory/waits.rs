@@ -1,7 +1,10 @@
 //! Learning at once that a holder's session has ended: one wait for each session that is followed.
 //!
 //! The wait is for the liveness lock of that session and never for the lock of an election, which
-//! a follower that is frozen would then be granted. It is shared and ends with its statement.
+//! a follower that is frozen would then be granted. It is shared and ends with its message.
+//!
+//! Whoever waits has a snapshot, and VACUUM keeps what that could see. So no wait lasts long: it is
+//! begun again, with a new one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -11,8 +14,8 @@ use tenure_core::{Error, Name};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::ears::Ears;
 use crate::config::PostgresConfig;
@@ -29,6 +32,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The sessions that this store waits for.
 pub(super) struct Waits {
     config: Arc<PostgresConfig>,
+    /// How long one statement waits.
+    limit: Duration,
     ears: Arc<Ears>,
     state: Mutex<State>,
 }
@@ -63,8 +68,8 @@ impl Drop for Connected {
 }
 
 impl Waits {
-    pub(super) fn new(config: Arc<PostgresConfig>, ears: Arc<Ears>) -> Waits {
-        Waits { config, ears, state: Mutex::default() }
+    pub(super) fn new(config: Arc<PostgresConfig>, limit: Duration, ears: Arc<Ears>) -> Waits {
+        Waits { config, limit, ears, state: Mutex::default() }
     }
 
     /// Has everybody hinted at when this session, which holds this election, ends. `false` if too
@@ -129,19 +134,30 @@ impl Waits {
             None => {
                 let (client, task) = link::connect(&self.config).await?;
                 let connected = Connected(client, task);
+                // Not 0, which would be no limit.
+                let limit = self.limit.as_millis().clamp(1, i32::MAX as u128).to_string();
+                let values: [(&(dyn ToSql + Sync), Type); 1] = [(&limit, Type::TEXT)];
                 let sql = include_str!("sql/patient.sql");
-                connected.0.query_typed(sql, &[]).await.map_err(failed)?;
+                connected.0.query_typed(sql, &values).await.map_err(failed)?;
                 connected
             }
         };
-        let sql = include_str!("sql/wait.sql");
-        connected.0.query_typed(sql, &[(&pid, Type::INT4)]).await.map_err(failed)?;
+        let sql = include_str!("sql/wait.sql").replace("@pid@", &pid.to_string());
+        while !is_over(&connected.0.simple_query(&sql).await.map_err(failed)?) {}
         let mut state = held(&self.state);
         if !state.closed {
             state.free = Some(connected);
         }
         Ok(())
     }
+}
+
+/// Whether the session has ended, as the last statement of a wait tells.
+fn is_over(answer: &[SimpleQueryMessage]) -> bool {
+    answer.iter().any(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0) == Some("t"),
+        _ => false,
+    })
 }
 
 /// One wait. When it is over, however that came, those who follow look for themselves.

@@ -1,6 +1,6 @@
--- A session that may wait for ever, but not for a client that is gone.
+-- A session that waits, for a while at a time, and not for a client that is gone.
 SELECT pg_catalog.set_config(s.name, s.value, false)
-FROM (VALUES ('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_session_timeout', '0'),
+FROM (VALUES ('statement_timeout', '0'), ('lock_timeout', $1), ('idle_session_timeout', '0'),
     ('idle_in_transaction_session_timeout', '0'), ('client_connection_check_interval', '10s')
 ) AS s (name, value)
 JOIN pg_catalog.pg_settings AS known ON known.name = s.name
