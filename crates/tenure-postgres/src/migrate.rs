@@ -16,7 +16,7 @@ use crate::error;
 use crate::link;
 
 /// All migrations, in order. What was published is never edited: a change is a new file.
-const MIGRATIONS: [(i32, &str); 8] = [
+const MIGRATIONS: [(i32, &str); 9] = [
     (1, include_str!("../migrations/0001_init.sql")),
     (2, include_str!("../migrations/0002_rules.sql")),
     (3, include_str!("../migrations/0003_table_clients.sql")),
@@ -25,10 +25,16 @@ const MIGRATIONS: [(i32, &str); 8] = [
     (6, include_str!("../migrations/0006_messages.sql")),
     (7, include_str!("../migrations/0007_ledger.sql")),
     (8, include_str!("../migrations/0008_advisory.sql")),
+    (9, include_str!("../migrations/0009_bounds.sql")),
 ];
 
 /// The oldest server that has all that is used here.
 const SERVER_MIN: i32 = 140_000;
+
+/// What bounds a migration on the server's side. Whoever takes part waits while the table is changed,
+/// so a migrator that is frozen or cut off in the middle must be ended.
+const BOUNDS: &str = "SET LOCAL lock_timeout = '200ms';\n\
+                      SET LOCAL idle_in_transaction_session_timeout = '5s'";
 
 /// What tells the version of the server.
 pub(crate) const SERVER_SQL: &str = "SELECT current_setting('server_version_num')::integer";
@@ -59,8 +65,7 @@ pub(crate) fn script(config: &PostgresConfig) -> String {
     let names = &config.names;
     let steps: String = MIGRATIONS.iter().map(|(version, _)| step(config, *version)).collect();
     format!(
-        "BEGIN;\nSELECT pg_advisory_xact_lock({});\nSET LOCAL lock_timeout = '200ms';\n\n{}\n\
-         {steps}COMMIT;\n",
+        "BEGIN;\nSELECT pg_advisory_xact_lock({});\n{BOUNDS};\n\n{}\n{steps}COMMIT;\n",
         names.migration_key(),
         names.render(include_str!("sql/migrations_table.sql")),
     )
@@ -147,14 +152,14 @@ async fn carry_out(config: &PostgresConfig, client: &Client) -> Result<Migrated,
     }
     let run = async |sql: String| client.batch_execute(&sql).await.map_err(failed);
     let key = names.migration_key();
-    run(format!("BEGIN; SELECT pg_advisory_xact_lock({key})")).await?;
-    run("SET LOCAL lock_timeout = '200ms'".to_owned()).await?;
+    // Its turn may be a while off: the bounds are for what comes then.
+    run(format!("BEGIN; SELECT pg_advisory_xact_lock({key}); {BOUNDS}")).await?;
     run(names.render(include_str!("sql/migrations_table.sql"))).await?;
     let from = number(client.query_typed(&version, &[]).await.map_err(failed)?);
-    for (version, _) in MIGRATIONS.iter().filter(|(version, _)| *version > from) {
-        run(step(config, *version)).await?;
-    }
-    run("COMMIT".to_owned()).await?;
+    // With the commit in one message: a client that is gone leaves no table locked.
+    let steps = MIGRATIONS.iter().filter(|(version, _)| *version > from);
+    let steps: String = steps.map(|(version, _)| step(config, *version)).collect();
+    run(format!("{steps}COMMIT")).await?;
     Ok(Migrated { from, to: to.max(from), known: to })
 }
 

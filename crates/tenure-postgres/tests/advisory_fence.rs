@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use tenure_core::{Metadata, Op, Reply, StoreExt, Term};
 use tenure_postgres::AdvisoryConfig;
+use tokio::time::Instant;
 
 use advisory_common::{Database, Player, advisory_url};
-use common::{Session, granted, name, refused, unknown, until};
+use common::{Session, granted, name, real_wait, refused, unknown, until};
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -119,6 +120,40 @@ async fn needs_postgres_whoever_fences_a_term_long_over_is_ended() {
     })
     .await;
     assert!(running.await.unwrap().is_err(), "its work was undone");
+}
+
+/// Its grace counts from the end of its own term, not from that of an earlier one.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_whoever_fences_a_later_term_has_the_whole_grace() {
+    let Some(server) = common::server() else { return };
+    let database = migrated(&server).await;
+    let grace = Duration::from_secs(2);
+    let url = format!("{}?fence_grace=2s", advisory_url(&database.url));
+    let b = Player::new(&AdvisoryConfig::from_url(&url).unwrap().open(), "b");
+    // Once it sees the reign in between, and once it does not.
+    for sees in [false, true] {
+        let election = format!("seen {sees}");
+        let (a, c) = (Player::new(&database.store(), "a"), Player::new(&database.store(), "c"));
+        let term = a.takes(&election).await;
+        let user = database.session().await;
+        user.run(&format!("BEGIN; {}", fence(&election, term))).await;
+        granted(a.release(&election, term).await);
+        assert!(unknown(b.acquire(&election).await).contains("fenced"));
+        let since = Instant::now();
+        user.run("COMMIT").await;
+
+        let term = c.takes(&election).await;
+        user.run(&format!("BEGIN; {}", fence(&election, term))).await;
+        if sees {
+            refused(b.acquire(&election).await);
+        }
+        real_wait((since + grace).saturating_duration_since(Instant::now())).await;
+        granted(c.release(&election, term).await);
+        assert!(unknown(b.acquire(&election).await).contains("fenced"));
+        user.run("INSERT INTO work VALUES (1); COMMIT").await;
+        b.takes(&election).await;
+    }
 }
 
 /// A session that falls silent in its fenced transaction is ended within a ttl.

@@ -9,6 +9,7 @@ use tenure_core::Reply;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use common::proxy::{Proxy, Trap};
 use common::{Place, Player, granted, real_wait, refused};
 
 /// The older design: table and functions.
@@ -100,6 +101,40 @@ async fn needs_postgres_a_migration_behind_an_open_transaction_stalls_no_leader(
     migrating.await.unwrap().unwrap();
 }
 
+/// One that is frozen looks like that, too.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_migrator_that_is_cut_off_stalls_no_leader_and_keeps_nobody_out() {
+    let Some(server) = common::server() else { return };
+    let (login, place) = server.split_once('@').unwrap();
+    let (host, database) = place.split_once('/').unwrap();
+    let port = host.rsplit(':').next().unwrap().parse().unwrap();
+    // When it has its turn, and in the middle of what it changes.
+    for text in ["CREATE TABLE IF NOT EXISTS", "CREATE TRIGGER tenure_rules"] {
+        let place = old_place(&server).await;
+        let leader = place.session().await;
+        assert!(leader.truth("SELECT try_become_leader('e', 'web-1')").await);
+        leader.run("SET lock_timeout = '1s'").await;
+        let proxy = Proxy::start(port).await;
+        proxy.lay(Trap::Swallow(text));
+        let through = format!("{login}@127.0.0.1:{}/{database}", proxy.port);
+        let cut_off = common::config(&through, &format!("schema={}", place.schema)).open();
+        let cut_off = Handle::current().spawn(async move { cut_off.migrate().await });
+        proxy.swallows().await;
+        let store = place.store();
+        let migrating = Handle::current().spawn(async move { store.migrate().await });
+        let started = Instant::now();
+        while !migrating.is_finished() {
+            leader.run("SELECT leader_heartbeat('e', 'web-1')").await;
+            assert!(started.elapsed() < common::PATIENCE, "it is kept out");
+            real_wait(Duration::from_millis(20)).await;
+        }
+        migrating.await.unwrap().unwrap();
+        assert!(leader.truth("SELECT leader_heartbeat('e', 'web-1')").await);
+        cut_off.abort();
+    }
+}
+
 /// On managed servers nobody is a superuser.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a PostgreSQL server"]
@@ -149,6 +184,16 @@ async fn needs_postgres_tables_of_others_are_left_alone() {
              last_heartbeat timestamptz, metadata jsonb",
             "primary key",
         ),
+        (
+            "service_name varchar(255) PRIMARY KEY, leader_id varchar(254), term integer, \
+             last_heartbeat timestamptz, metadata jsonb",
+            "leader_id must be character varying(255)",
+        ),
+        (
+            "service_name varchar(40) PRIMARY KEY, leader_id text, term integer, \
+             last_heartbeat timestamptz, metadata jsonb",
+            "service_name must be character varying(255)",
+        ),
     ] {
         let place = Place::empty(&server);
         let (session, schema) = (common::Session::open(&server).await, &place.schema);
@@ -162,6 +207,15 @@ async fn needs_postgres_tables_of_others_are_left_alone() {
         );
         assert_eq!(session.number(&left).await, 1, "nothing else was made");
     }
+    // A wider one, or one without end, serves as well.
+    let place = Place::empty(&server);
+    let (session, schema) = (common::Session::open(&server).await, &place.schema);
+    let wide = "service_name text PRIMARY KEY, leader_id varchar(300), term integer, \
+                last_heartbeat timestamptz, metadata jsonb";
+    let table = format!("CREATE TABLE {schema}.leader_election ({wide})");
+    session.run(&format!("CREATE SCHEMA {schema}; {table}")).await;
+    place.store().migrate().await.unwrap();
+
     let place = Place::new(&server).await;
     let second = common::config(&server, &format!("schema={}&table=second", place.schema)).open();
     let says = second.migrate().await.unwrap_err().to_string();

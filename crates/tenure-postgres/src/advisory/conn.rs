@@ -60,8 +60,9 @@ pub(super) struct Conn {
     pub(super) ttl: Duration,
     /// What it holds, by the number of the lock.
     pub(super) leases: HashMap<i64, Lease>,
-    /// Since when fenced transactions keep it out of elections that nobody leads (P3).
-    pub(super) fenced: HashMap<Name, Instant>,
+    /// Since when fenced transactions, and of which term, keep it out of elections that nobody
+    /// leads (P3).
+    pub(super) fenced: HashMap<Name, (Option<Term>, Instant)>,
     pub(super) config: AdvisoryConfig,
     pub(super) candidate: CandidateId,
     client: Client,

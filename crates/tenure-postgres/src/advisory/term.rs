@@ -17,8 +17,8 @@ pub(super) enum Issued {
     Term(Term),
     /// It would not be above the last one in the table.
     Low(Term, Term),
-    /// These sessions are in transactions that are fenced by the last term.
-    Fenced(Vec<i32>),
+    /// These sessions are in transactions that are fenced by the last term, which is told, too.
+    Fenced(Vec<i32>, Option<Term>),
 }
 
 impl Conn {
@@ -56,7 +56,7 @@ impl Conn {
             (&offset, Type::INT8),
         ];
         let rows = self.query(&sql, &values).await?;
-        let mut issued = vec![Issued::Fenced(Vec::new()); ops.len()];
+        let mut issued = vec![Issued::Fenced(Vec::new(), None); ops.len()];
         let mut clock = Duration::ZERO;
         for row in &rows {
             let place = usize::try_from(column::<i64>(row, 0)? - 1).unwrap_or(usize::MAX);
@@ -66,7 +66,10 @@ impl Conn {
                 *slot = match (number, above) {
                     (Some(number), None) => Issued::Term(term(number)?),
                     (Some(number), Some(above)) => Issued::Low(term(number)?, term(above + 1)?),
-                    (None, _) => Issued::Fenced(column::<Option<_>>(row, 3)?.unwrap_or_default()),
+                    (None, last) => {
+                        let last = last.and_then(|last| term(last).ok());
+                        Issued::Fenced(column::<Option<_>>(row, 3)?.unwrap_or_default(), last)
+                    }
                 };
             }
         }

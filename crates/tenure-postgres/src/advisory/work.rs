@@ -177,7 +177,11 @@ impl Conn {
                     {
                         again.push((place, op));
                     }
-                    seen => answers.push((place, Answer::Refused(seen))),
+                    seen => {
+                        // Somebody leads. What may fence that term later has its grace to come.
+                        self.fenced.remove(op.election());
+                        answers.push((place, Answer::Refused(seen)));
+                    }
                 }
             }
             open = again;
@@ -245,9 +249,13 @@ impl Conn {
         let term = match issued {
             Issued::Term(term) => term,
             Issued::Low(term, least) => return unknown(op, &too_low(term, least)),
-            Issued::Fenced(pids) => {
-                let since = *self.fenced.entry(name.clone()).or_insert_with(Instant::now);
-                let (since, grace) = (since.elapsed(), self.fence_grace());
+            Issued::Fenced(pids, last) => {
+                let fenced = self.fenced.entry(name.clone()).or_insert((last, Instant::now()));
+                if fenced.0 != last {
+                    // Somebody has led since: this one has just ended.
+                    *fenced = (last, Instant::now());
+                }
+                let (since, grace) = (fenced.1.elapsed(), self.fence_grace());
                 if since >= grace {
                     self.end_fence(name).await;
                 }
