@@ -31,7 +31,10 @@ type Values<'a> = [(&'a (dyn ToSql + Sync), Type)];
 /// The messages of one database: the stores of both kinds share it.
 pub(crate) struct Mail {
     config: Arc<PostgresConfig>,
+    /// For whoever leads, and for notices.
     link: Arc<Link>,
+    /// For posts, which may have to wait for those of others (M3).
+    posts: Link,
     outbox: Arc<Outbox>,
     board: Arc<Switchboard>,
 }
@@ -42,7 +45,7 @@ impl Mail {
         let link = Arc::new(Link::new(config.clone(), None));
         let outbox = Arc::new(Outbox::new(link.clone()));
         let board = Arc::new(Switchboard::new(config.clone()));
-        Mail { config, link, outbox, board }
+        Mail { posts: Link::new(config.clone(), None), config, link, outbox, board }
     }
 
     async fn query(&self, template: &str, values: &Values<'_>) -> Result<Vec<Row>, Error> {
@@ -54,7 +57,7 @@ impl Mail {
     async fn wake(&self, election: &str) {
         let channel = self.config.names.posts_channel();
         let values: &Values<'_> = &[(&channel, Type::TEXT), (&election, Type::TEXT)];
-        if let Err(error) = self.link.query(include_str!("sql/notify.sql"), values).await {
+        if let Err(error) = self.posts.query(include_str!("sql/notify.sql"), values).await {
             tracing::debug!(%error, "the leader could not be told of a post; it looks by itself");
         }
     }
@@ -71,8 +74,8 @@ impl Mail {
             (&keys, Type::TEXT_ARRAY),
         ];
         // The wake-up is sent right behind, on the same session: it comes after the commit (M2).
-        let (rows, ()) =
-            tokio::join!(self.query(include_str!("sql/post.sql"), values), self.wake(election),);
+        let sql = self.config.names.render(include_str!("sql/post.sql"));
+        let (rows, ()) = tokio::join!(self.posts.query(&sql, values), self.wake(election));
         let rows = rows?;
         if rows.len() != posts.len() {
             return Err(odd());
@@ -114,7 +117,7 @@ impl Mail {
         let election = election.as_str();
         let ids: Vec<i64> = ids.iter().map(|id| column(*id)).collect();
         let values: &Values<'_> = &[(&election, Type::TEXT), (&ids, Type::INT8_ARRAY)];
-        let rows = self.query(template, values).await?;
+        let rows = self.posts.query(&self.config.names.render(template), values).await?;
         if template.contains("RETURNING") {
             return Ok(rows.len() as u64);
         }

@@ -120,20 +120,17 @@ impl Hub {
     async fn carry(&self) {
         let mut pause = PAUSE_MIN;
         loop {
-            match self.hear_all().await {
-                // It worked for a while: the server may be back at once.
-                Ok(()) => pause = PAUSE_MIN,
-                Err(error) => {
-                    tracing::debug!(%error, "no hints for the time being");
-                    pause = (pause * 2).min(PAUSE_MAX);
-                }
+            if let Err(error) = self.hear_all(&mut pause).await {
+                tracing::debug!(%error, "no hints for the time being");
             }
             let _ = timeout(pause, std::future::pending::<()>()).await;
+            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    /// One connection, from LISTEN until it ends.
-    async fn hear_all(&self) -> Result<(), Error> {
+    /// One connection, from LISTEN until it ends. Once it listens, there is no reason to wait long
+    /// before the next.
+    async fn hear_all(&self, pause: &mut Duration) -> Result<(), Error> {
         let (client, mut connection) = link::open(&self.config).await?;
         let sql = self.config.names.render("LISTEN @channel@");
         let mut listening = std::pin::pin!(client.batch_execute(&sql));
@@ -146,6 +143,7 @@ impl Hub {
                     if let Err(error) = done {
                         return Poll::Ready(Some(Err(error)));
                     }
+                    *pause = PAUSE_MIN;
                     // What happened before is not known.
                     self.emit(&Hint::Any);
                 }

@@ -167,27 +167,35 @@ impl Switchboard {
     async fn carry(&self, carry: &Carry) {
         let mut pause = PAUSE_MIN;
         while self.is_wanted() {
-            match link::open(&self.config).await {
-                Ok(opened) => {
-                    pause = PAUSE_MIN;
-                    if let Err(error) = self.hear_all(carry, opened).await {
-                        tracing::debug!(%error, "listening was interrupted");
-                    }
-                    carry.line.send_replace(Line::Opening);
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "no notices for the time being");
+            let mut listened = false;
+            let heard = match link::open(&self.config).await {
+                Ok(opened) => self.hear_all(carry, opened, &mut listened).await,
+                Err(error) => Err(error),
+            };
+            if listened {
+                pause = PAUSE_MIN;
+                carry.line.send_replace(Line::Opening);
+            }
+            if let Err(error) = heard {
+                tracing::debug!(%error, "no notices for the time being");
+                if !listened {
                     carry.line.send_replace(Line::Broken(error));
-                    let _ = timeout(pause, std::future::pending::<()>()).await;
-                    pause = (pause * 2).min(PAUSE_MAX);
-                    carry.line.send_replace(Line::Opening);
                 }
             }
+            // Also if it could be opened: a server that does so and then refuses is left alone, too.
+            let _ = timeout(pause, std::future::pending::<()>()).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+            carry.line.send_replace(Line::Opening);
         }
     }
 
-    /// One connection, from LISTEN until it ends.
-    async fn hear_all(&self, carry: &Carry, (client, mut connection): Open) -> Result<(), Error> {
+    /// One connection, from LISTEN until it ends; `listened` is set once it hears.
+    async fn hear_all(
+        &self,
+        carry: &Carry,
+        (client, mut connection): Open,
+        listened: &mut bool,
+    ) -> Result<(), Error> {
         let client = Arc::new(client);
         let sql = {
             let slips = self.slips();
@@ -207,6 +215,7 @@ impl Switchboard {
                     if let Err(error) = done {
                         return Poll::Ready(Some(Err(error)));
                     }
+                    *listened = true;
                     // Those who heard on the connection before this one have missed something.
                     self.slips().iter().for_each(|slip| slip.put(Arrival::Gap));
                     carry.line.send_replace(Line::Open(client.clone()));

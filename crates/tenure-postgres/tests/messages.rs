@@ -5,12 +5,14 @@
 mod common;
 
 use std::future::poll_fn;
+use std::time::Duration;
 
 use tenure_core::{Acknowledged, Arrival, Channels, Delivery, Inbox, Post, Store, Taken, Term};
 use tenure_postgres::PostgresStore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::{AsyncMessage, NoTls};
 
+use common::proxy::{Proxy, Trap};
 use common::{PATIENCE, Place, Player, Session, name, until};
 
 fn channels(store: &PostgresStore) -> &dyn Channels {
@@ -118,6 +120,32 @@ async fn needs_postgres_an_inbox_whose_connection_is_ended_says_so_and_hears_on(
     drop(others);
 }
 
+/// A standby is like that, or a pooler: it lets us in, and LISTEN fails.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_server_that_lets_nobody_listen_any_more_is_left_alone_for_a_while() {
+    let Some(url) = common::server() else { return };
+    let (login, place) = url.split_once('@').unwrap();
+    let (host, database) = place.split_once('/').unwrap();
+    let proxy = Proxy::start(host.rsplit(':').next().unwrap().parse().unwrap()).await;
+    let place = Place {
+        server: format!("{login}@127.0.0.1:{}/{database}", proxy.port),
+        schema: "none".to_owned(),
+    };
+    let store = named(&place, "refused");
+    let mut inbox = listens(&store, Term::new(1).unwrap(), "c").await;
+    proxy.lay(Trap::Close("LISTEN"));
+    let session = Session::open(&url).await;
+    let ended = format!("SELECT count(pg_terminate_backend(pid)) FROM {}", ears("refused"));
+    assert_eq!(session.number(&ended).await, 1);
+    let before = proxy.connections();
+    let heard = timeout(Duration::from_secs(2), poll_fn(|cx| inbox.poll_next(cx))).await;
+    assert!(heard.is_err(), "nobody can listen there: {heard:?}");
+    // 50 ms, then twice as long each time.
+    let made = proxy.connections() - before;
+    assert!((2..=8).contains(&made), "{made} connections");
+}
+
 #[tokio::test]
 #[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_connection_that_listens_ends_with_the_last_inbox() {
@@ -169,7 +197,8 @@ async fn needs_postgres_a_post_waits_for_one_that_is_not_committed_yet() {
     let later = {
         let store = store.clone();
         tokio::runtime::Handle::current().spawn(async move {
-            channels(&store).post(&name("e"), &[post("c", "2", "second")]).await.unwrap()
+            // On a busy machine it may give up, after 2 s.
+            while channels(&store).post(&name("e"), &[post("c", "2", "second")]).await.is_err() {}
         })
     };
     let watch = Session::open(&url).await;
@@ -180,8 +209,13 @@ async fn needs_postgres_a_post_waits_for_one_that_is_not_committed_yet() {
     })
     .await;
     // Another channel does not wait.
-    channels(&store_of(&place)).post(&name("e"), &[post("d", "3", "k")]).await.unwrap();
-    assert_eq!(takes(&store_of(&place), term, "c").await, None, "and nobody is handed the second");
+    channels(&place.store()).post(&name("e"), &[post("d", "3", "k")]).await.unwrap();
+    // Nor does whoever leads, at the same store.
+    assert_eq!(takes(&store, term, "c").await, None, "and nobody is handed the second");
+    let other = takes(&store, term, "d").await.unwrap();
+    let done = channels(&store).acknowledge(&name("e"), term, "d", other.id).await.unwrap();
+    assert_eq!(done, Acknowledged::Done);
+    assert!(!later.is_finished(), "it waits still");
     session.run("COMMIT").await;
     later.await.unwrap();
     let (first, second) = {
@@ -193,9 +227,46 @@ async fn needs_postgres_a_post_waits_for_one_that_is_not_committed_yet() {
     assert_eq!((&*first.key, &*second.key), ("first", "second"));
 }
 
-/// A handle whose calls don't wait behind those of another.
-fn store_of(place: &Place) -> PostgresStore {
-    place.store()
+/// What nobody waits for any more must not stay in the line, on the server.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_posts_and_takes_wait_for_two_seconds_and_no_longer() {
+    let Some(url) = common::server() else { return };
+    let place = Place::new(&url).await;
+    let (store, session) = (place.store(), place.session().await);
+    let (_leader, term) = leader(&store, "e").await;
+    let mail = channels(&store);
+    mail.post(&name("e"), &[post("taken", "1", "k")]).await.unwrap();
+    session
+        .run(
+            "BEGIN; SELECT tenure_post('e', 'c', '1', 'first'); \
+             SELECT FROM tenure_message WHERE channel = 'taken' FOR UPDATE",
+        )
+        .await;
+    let (election, second) = (name("e"), [post("c", "2", "second")]);
+    let (posted, taken) = tokio::join!(
+        timeout(PATIENCE / 2, mail.post(&election, &second)),
+        timeout(PATIENCE / 2, mail.take(&election, term, "taken", 10)),
+    );
+    for error in [posted.unwrap().unwrap_err(), taken.unwrap().unwrap_err()] {
+        assert!(error.is_retryable() && error.message().contains("try again"), "{error}");
+    }
+    // A shorter limit of the user's is kept, and theirs is as it was afterwards.
+    let user = place.session().await;
+    user.run("SET lock_timeout = '70ms'").await;
+    let asked = Instant::now();
+    let says = user.try_run("SELECT tenure_post('e', 'c', '3')").await.unwrap_err();
+    assert!(says.starts_with("55P03"), "{says}");
+    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    session.run("COMMIT").await;
+    for limit in ["70ms", "0", "10s"] {
+        user.run(&format!("SET lock_timeout = '{limit}'; BEGIN")).await;
+        user.run("SELECT tenure_post('e', 'c', '4')").await;
+        let sql = "SELECT current_setting('lock_timeout')";
+        let after: String = user.client.query_one(sql, &[]).await.unwrap().get(0);
+        assert_eq!(after, limit);
+        user.run("COMMIT").await;
+    }
 }
 
 #[tokio::test]

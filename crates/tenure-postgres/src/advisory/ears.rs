@@ -172,21 +172,19 @@ impl Ears {
     async fn carry(&self) {
         let mut pause = PAUSE_MIN;
         loop {
-            let heard = self.hear_all().await;
+            let heard = self.hear_all(&mut pause).await;
             self.listening.send_replace(false);
-            match heard {
-                Ok(()) => pause = PAUSE_MIN,
-                Err(error) => {
-                    tracing::debug!(%error, "no hints for the time being");
-                    pause = (pause * 2).min(PAUSE_MAX);
-                }
+            if let Err(error) = heard {
+                tracing::debug!(%error, "no hints for the time being");
             }
             let _ = timeout(pause, std::future::pending::<()>()).await;
+            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    /// One connection, from LISTEN until it ends.
-    async fn hear_all(&self) -> Result<(), Error> {
+    /// One connection, from LISTEN until it ends. Once it listens, there is no reason to wait long
+    /// before the next.
+    async fn hear_all(&self, pause: &mut Duration) -> Result<(), Error> {
         let (client, mut connection) = link::open(&self.config).await?;
         let sql = format!("LISTEN \"{CHANNEL}\"");
         let mut listening = std::pin::pin!(client.batch_execute(&sql));
@@ -199,6 +197,7 @@ impl Ears {
                     if let Err(error) = done {
                         return Poll::Ready(Some(Err(error)));
                     }
+                    *pause = PAUSE_MIN;
                     self.listening.send_replace(true);
                     // What happened before is not known.
                     self.emit(&Hint::Any);
