@@ -18,4 +18,32 @@ GRANT SELECT, INSERT, UPDATE, DELETE
 -- The terms of elections by advisory locks.
 GRANT SELECT, INSERT, UPDATE ON :"schema".tenure_advisory TO :"app";
 GRANT SELECT ON :"schema".tenure_migrations TO :"app";
-GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA :"schema" TO :"app";
+-- By name: the schema may hold functions of others. These matter where EXECUTE was revoked from
+-- PUBLIC.
+GRANT EXECUTE ON FUNCTION
+    :"schema".try_become_leader(varchar, varchar, integer),
+    :"schema".leader_heartbeat(varchar, varchar),
+    :"schema".step_down(varchar, varchar),
+    :"schema".tenure_acknowledge,
+    :"schema".tenure_advisory_begin,
+    :"schema".tenure_advisory_end_fence,
+    :"schema".tenure_advisory_fence,
+    :"schema".tenure_apply,
+    :"schema".tenure_backlog,
+    :"schema".tenure_channel_key,
+    :"schema".tenure_cron_request,
+    :"schema".tenure_durably,
+    :"schema".tenure_end_fence,
+    :"schema".tenure_expires,
+    :"schema".tenure_fence,
+    :"schema".tenure_fence_key,
+    :"schema".tenure_guard,
+    :"schema".tenure_is_advisory,
+    :"schema".tenure_ledger_record,
+    :"schema".tenure_post,
+    :"schema".tenure_post_all,
+    :"schema".tenure_replay,
+    :"schema".tenure_take,
+    :"schema".tenure_tick,
+    :"schema".tenure_unix_ms
+TO :"app";

@@ -165,7 +165,24 @@ async fn needs_postgres_the_app_role_takes_part_and_alters_nothing() {
         .replace(":\"schema\"", &place.schema)
         .replace(":\"table\"", "leader_election")
         .replace(":\"released\"", "leader_election_released");
+    // As on servers where nobody may call anything that is not theirs.
+    let theirs = "CREATE FUNCTION theirs() RETURNS integer LANGUAGE sql AS 'SELECT 1'";
+    admin
+        .run(&format!(
+            "SET search_path = {0}; {theirs}; \
+             REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA {0} FROM PUBLIC",
+            place.schema
+        ))
+        .await;
     admin.run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'right'; {roles}")).await;
+    let forgotten = format!(
+        "SELECT coalesce(string_agg(oid::regprocedure::text, ' '), '') FROM pg_proc \
+         WHERE pronamespace = '{}'::regnamespace AND NOT has_function_privilege('{role}', oid, \
+         'EXECUTE') AND proname NOT IN ('theirs', 'tenure_rules')",
+        place.schema
+    );
+    let forgotten: String = admin.client.query_one(&forgotten, &[]).await.unwrap().get(0);
+    assert_eq!(forgotten, "");
     let (user, here) = (format!("{role}:right"), database(&server));
     let store = at(&server, &user, here, &format!("schema={}", place.schema));
     store.check().await.unwrap();
@@ -186,6 +203,7 @@ async fn needs_postgres_the_app_role_takes_part_and_alters_nothing() {
         "TRUNCATE leader_election",
         "CREATE TABLE mine (a integer)",
         "DROP FUNCTION tenure_fence",
+        "SELECT theirs()",
     ] {
         let says = app.try_run(sql).await.unwrap_err();
         assert!(says.starts_with("42501"), "{sql}: {says}");
