@@ -68,10 +68,19 @@ impl PostgresConfig {
             Some(at) => (&tail[..after_password + at], &tail[after_password + at + 1..]),
             None => (tail, ""),
         };
+        // The driver ends the password at the first of them, and the rest of it would be shown as a
+        // part of the host.
+        if place.matches('@').count() > 1 {
+            return Err(Error::config(
+                "the postgres:// URL has more than one @ before its options; write those of the \
+                 user, the password and the database as %40",
+            ));
+        }
         let options = Options::from_query(query)?;
         let names = Names::new(&options.schema, &options.table)?;
         let question = if options.theirs.is_empty() { "" } else { "?" };
-        let url = format!("postgres://{place}{question}{}", options.theirs.join("&"));
+        let theirs = options.theirs.join("&").replace('@', "%40");
+        let url = format!("postgres://{place}{question}{theirs}");
         // What the parser says may hold a piece of the password.
         let mut server = tokio_postgres::Config::from_str(&url).map_err(|_| {
             Error::config(
@@ -280,7 +289,27 @@ mod tests {
     #[test]
     fn an_at_sign_in_an_option_is_no_end_of_a_password() {
         let config = PostgresConfig::from_url("postgres://h/d?application_name=a@b&schema=s");
-        assert_eq!(config.unwrap().names, Names::new("s", TABLE).unwrap());
+        let config = config.unwrap();
+        assert_eq!(config.names, Names::new("s", TABLE).unwrap());
+        assert_eq!(config.address(), "postgres://h/d?schema=s");
+        assert_eq!(config.server.get_application_name(), Some("a@b"));
+    }
+
+    #[test]
+    fn a_second_at_sign_is_refused_and_no_part_of_the_password_is_shown() {
+        for url in [
+            "postgres://a:b@hunter2@h/d",
+            "postgres://a:b/c@hunter2@h/d",
+            "postgres://a:b@c/hunter2@h/d?schema=s",
+            "postgres://a:b@c?hunter2@h/d",
+        ] {
+            let error = PostgresConfig::from_url(url).expect_err(url);
+            assert!(error.message().contains("as %"), "{error}");
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        }
+        let config = PostgresConfig::from_url("postgres://a:b%40hunter2@h/d").unwrap();
+        assert_eq!(config.server.get_password(), Some(&b"b@hunter2"[..]));
+        assert_eq!(config.address(), "postgres://a@h/d");
     }
 
     #[test]
