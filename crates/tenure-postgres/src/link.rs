@@ -2,13 +2,17 @@
 //!
 //! Nothing waits in line for a server that is away: a call that finds no connection makes one
 //! attempt within its own deadline, and further calls fail at once until it is time to try again.
+//! Nor does it wait behind a call that is not answered: the network may have forgotten a connection
+//! without a word, and a short lease has no time to find that out. A new one is made beside it, and
+//! whichever answers first is used.
 
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure_core::{Error, ErrorKind};
 use tokio::runtime::Handle;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::types::{ToSql, Type};
@@ -19,8 +23,8 @@ use crate::error;
 use crate::pool::Pool;
 use crate::tls::Stream;
 
-/// A connection that has left a dropped call unanswered for this long is not used again.
-const SILENT_MAX: Duration = Duration::from_millis(500);
+/// A connection that has left a call unanswered for this long is under suspicion.
+const SILENT_MAX: Duration = Duration::from_millis(300);
 
 /// How long to leave a server alone after the first failed attempt, and at most.
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
@@ -36,6 +40,8 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct State {
     session: Option<Arc<Session>>,
+    /// The one before, while calls on it are under way; there is never another.
+    before: Weak<Session>,
     failures: u32,
     /// Why the last attempt failed, and when to make the next.
     rest: Option<(Instant, Error)>,
@@ -45,8 +51,17 @@ struct State {
 struct Session {
     client: Client,
     task: AbortHandle,
-    /// When the oldest call was sent that was dropped before it was answered.
-    unanswered: StdMutex<Option<Instant>>,
+    calls: StdMutex<Calls>,
+    /// Told with each answer.
+    answers: Notify,
+}
+
+/// Which calls of a connection are not answered, in the order in which they were sent. One that was
+/// dropped is among them.
+#[derive(Default)]
+struct Calls {
+    last: u64,
+    unanswered: VecDeque<(u64, Instant)>,
 }
 
 impl Link {
@@ -108,15 +123,14 @@ impl Link {
     ) -> Result<Vec<Row>, Error> {
         let session = self.session().await?;
         let limit = self.config.call_timeout;
-        let call = Call { session: &session, sent: Instant::now(), done: false };
+        let call = session.begin();
         match timeout(limit, session.client.query_typed(sql, values)).await {
             Ok(answer) => {
-                call.answered();
+                session.answered(call);
                 answer.map_err(|error| error::from_postgres(&self.config, error))
             }
             Err(_) => {
-                drop(call);
-                self.discard(&session).await;
+                self.discard(&session);
                 Err(error::timed_out(&self.config, "an answer of", limit))
             }
         }
@@ -131,37 +145,60 @@ impl Link {
                 self.config.connect_timeout,
             ));
         };
-        if let Some(session) = &state.session {
-            if session.is_usable() {
-                return Ok(session.clone());
+        let silent = match &state.session {
+            Some(session) if session.client.is_closed() => {
+                session.task.abort();
+                state.session = None;
+                None
             }
-            session.task.abort();
-            state.session = None;
-        }
+            Some(session) if session.is_silent() && state.before.strong_count() == 0 => {
+                Some(session.clone())
+            }
+            Some(session) => return Ok(session.clone()),
+            None => None,
+        };
         if let Some((until, error)) = &state.rest
             && Instant::now() < *until
         {
-            return Err(error.clone());
+            return silent.ok_or_else(|| error.clone());
         }
-        match connect(&self.config).await {
+        let connected = match &silent {
+            None => connect(&self.config).await,
+            Some(silent) => tokio::select! {
+                () = silent.answers.notified() => return Ok(silent.clone()),
+                connected = connect(&self.config) => connected,
+            },
+        };
+        match connected {
             Ok((client, task)) => {
-                let session = Arc::new(Session { client, task, unanswered: StdMutex::default() });
-                *state = State { session: Some(session.clone()), ..State::default() };
+                state.session = None;
+                let before = match silent {
+                    // Calls on it are let end; where there are none, nobody misses it.
+                    Some(silent) if Arc::strong_count(&silent) > 1 => Arc::downgrade(&silent),
+                    Some(silent) => {
+                        silent.task.abort();
+                        Weak::new()
+                    }
+                    None => Weak::new(),
+                };
+                let session = Arc::new(Session::new(client, task));
+                *state = State { session: Some(session.clone()), before, ..State::default() };
                 Ok(session)
             }
             Err(error) => {
                 let rest = BACKOFF_MIN * 2_u32.saturating_pow(state.failures.min(16));
                 state.failures = state.failures.saturating_add(1);
                 state.rest = Some((Instant::now() + rest.min(BACKOFF_MAX), error.clone()));
-                Err(error)
+                silent.filter(|silent| !silent.client.is_closed()).ok_or(error)
             }
         }
     }
 
     /// Gives up a connection that does not answer.
-    async fn discard(&self, session: &Arc<Session>) {
+    fn discard(&self, session: &Arc<Session>) {
         session.task.abort();
-        let mut state = self.state.lock().await;
+        // Whoever is at it now, connecting perhaps, finds it closed.
+        let Ok(mut state) = self.state.try_lock() else { return };
         if state.session.as_ref().is_some_and(|held| Arc::ptr_eq(held, session)) {
             state.session = None;
         }
@@ -169,31 +206,29 @@ impl Link {
 }
 
 impl Session {
-    fn is_usable(&self) -> bool {
-        let silent = held(&self.unanswered).is_some_and(|since| since.elapsed() > SILENT_MAX);
-        !self.client.is_closed() && !silent
+    fn new(client: Client, task: AbortHandle) -> Session {
+        Session { client, task, calls: StdMutex::default(), answers: Notify::new() }
     }
-}
 
-/// A call under way. If it is dropped, the connection is under suspicion until it answers.
-struct Call<'a> {
-    session: &'a Session,
-    sent: Instant,
-    done: bool,
-}
-
-impl Call<'_> {
-    fn answered(mut self) {
-        self.done = true;
-        *held(&self.session.unanswered) = None;
+    /// Notes a call that is about to be sent. Unless it is answered, the connection is under
+    /// suspicion after a while, also if the call is dropped.
+    fn begin(&self) -> u64 {
+        let mut calls = held(&self.calls);
+        calls.last += 1;
+        let call = calls.last;
+        calls.unanswered.push_back((call, Instant::now()));
+        call
     }
-}
 
-impl Drop for Call<'_> {
-    fn drop(&mut self) {
-        if !self.done {
-            held(&self.session.unanswered).get_or_insert(self.sent);
-        }
+    /// This call was answered, and so were those that were sent before it.
+    fn answered(&self, call: u64) {
+        held(&self.calls).unanswered.retain(|(number, _)| *number > call);
+        self.answers.notify_waiters();
+    }
+
+    fn is_silent(&self) -> bool {
+        let calls = held(&self.calls);
+        calls.unanswered.front().is_some_and(|(_, sent)| sent.elapsed() > SILENT_MAX)
     }
 }
 

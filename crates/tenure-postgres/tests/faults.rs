@@ -169,6 +169,29 @@ async fn needs_postgres_a_black_holed_leader_stops_before_anyone_else_leads() {
     group.finish().await;
 }
 
+/// A firewall that lost its tables, or a pooler that was replaced: nobody says so.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_connection_that_the_network_forgot_costs_no_reign() {
+    let Some(mut server) = OwnServer::new(&[]) else { return };
+    server.start();
+    comes_up(&server).await;
+    let proxy = Proxy::start(server.port).await;
+    let through = format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port);
+    let group = Group::start(stores(&[through, server.url("postgres")]), TTL).await;
+    let first = group.leads_within(TTL).await;
+    assert_eq!(first.member, 0, "the first to come leads");
+    for _ in 0..3 {
+        let before = proxy.connections();
+        proxy.forget();
+        until("another connection is made", || async { proxy.connections() > before }).await;
+        real_wait(TTL).await;
+        let last = group.leads_within(SECOND).await;
+        assert_eq!(last.term, first.term, "it could have been renewed on the next");
+    }
+    group.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_backends_that_are_ended_again_and_again_cost_no_reign() {
