@@ -370,31 +370,39 @@ async fn needs_postgres_a_standby_is_no_place_for_locks() {
     assert!(store.check().await.unwrap_err().message().contains("standby"));
 }
 
-/// A role with no rights but to connect leads, is followed and is asked by another such role.
+/// A role with no rights but to connect leads, is followed and is asked by another such role; also
+/// where `tenure migrate` was run for others.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_no_privilege_is_needed() {
     let Some(server) = common::server() else { return };
-    let database = Database::new(&server).await;
-    let admin = database.session().await;
-    let place = database.url.split('@').nth(1).unwrap();
-    let mut players = Vec::new();
-    for label in ["one", "two"] {
-        let role = format!("advisory_{label}_{}", std::process::id());
+    let roles = ["one", "two"].map(|label| format!("advisory_{label}_{}", std::process::id()));
+    let admin = common::Session::open(&server).await;
+    for role in &roles {
         admin.run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'right'")).await;
-        players.push(Player::new(&store_at(&format!("postgres://{role}:right@{place}")), label));
     }
-    let (one, two) = (&players[0], &players[1]);
-    let term = one.takes("e").await;
-    granted(one.renew("e", term).await);
-    let lease = refused(two.acquire("e").await).lease.unwrap();
-    assert!(lease.holder.is(&one.id), "{lease:?}");
-    assert_eq!((lease.term, lease.ttl), (Some(term), Some(one.ttl)));
-    let ask = Op::Ask { election: name("e"), term: Some(term) };
-    granted(two.store.apply_one(&ask).await);
-    assert!(granted(one.renew("e", term).await).asked);
-    granted(one.release("e", term).await);
-    assert!(two.takes("e").await > term);
+    for (migrated, options) in [(false, ""), (true, ""), (true, "?schema=theirs")] {
+        let database = Database::new(&server).await;
+        if migrated {
+            store_at(&format!("{}{options}", database.url)).migrate().await.unwrap();
+        }
+        let place = database.url.split('@').nth(1).unwrap();
+        let player = |role: &String| {
+            let store = store_at(&format!("postgres://{role}:right@{place}{options}"));
+            Player::new(&store, "a")
+        };
+        let (one, two) = (player(&roles[0]), player(&roles[1]));
+        let term = one.takes("e").await;
+        granted(one.renew("e", term).await);
+        let lease = refused(two.acquire("e").await).lease.unwrap();
+        assert!(lease.holder.is(&one.id), "{lease:?}");
+        assert_eq!((lease.term, lease.ttl), (Some(term), Some(one.ttl)));
+        let ask = Op::Ask { election: name("e"), term: Some(term) };
+        granted(two.store.apply_one(&ask).await);
+        assert!(granted(one.renew("e", term).await).asked);
+        granted(one.release("e", term).await);
+        assert!(two.takes("e").await > term);
+    }
 }
 
 /// What other programs see is what `info` says.

@@ -29,10 +29,6 @@ const SERVER_MIN: i32 = 130_000;
 const EVICTS: &str = "idle_session_timeout";
 const EVICTS_NOT: &str = "tenure.idle_session_timeout";
 
-/// What `tenure migrate` leaves where it was.
-const BEGIN: &str = "@schema@.tenure_advisory_begin(text[], bigint[], text[], integer[], \
-                     integer[], text, integer, bigint)";
-
 /// The longest ttl that the server can keep, in milliseconds.
 const TTL_MS_MAX: u128 = i32::MAX as u128;
 
@@ -68,7 +64,7 @@ pub(super) struct Conn {
     client: Client,
     task: AbortHandle,
     evicts: &'static str,
-    /// `tenure migrate` was here: grants leave their terms in a table.
+    /// `tenure migrate` was here, and this role may use it: grants leave their terms in a table.
     pub(super) tables: bool,
     /// Planned once: some of these take longer to plan than to run.
     prepared: Option<Prepared>,
@@ -141,15 +137,23 @@ impl Conn {
     }
 
     async fn set_up(&mut self, direct: bool) -> Result<(), Trouble> {
-        let begin = self.config.base.names.render(BEGIN);
-        let rows = self.query(include_str!("sql/server.sql"), &[(&begin, Type::TEXT)]).await?;
+        let schema = self.config.base.names.schema().to_owned();
+        let rows = self.query(include_str!("sql/server.sql"), &[(&schema, Type::TEXT)]).await?;
         let row = one(&rows)?;
         let version: i32 = column(row, 0)?;
         self.evicts = evicts(version, self.config.frozen_may_stay).map_err(Trouble::Said)?;
         if column(row, 1)? {
             return Err(Trouble::Said(sight::standby()));
         }
-        self.tables = column(row, 3)?;
+        self.tables = column::<Option<bool>>(row, 4)?.unwrap_or(false);
+        if column(row, 3)? && !self.tables {
+            // A fleet that led without them goes on as it did.
+            tracing::warn!(
+                schema,
+                "this role may not use the tables of `tenure migrate`: no fence will pass, and \
+                 there is no metadata; have the owner grant what roles.sql lists"
+            );
+        }
         if !direct {
             self.refuse_pooler(column(row, 2)?).await?;
         }

@@ -21,7 +21,7 @@ const KEPT_MAX: usize = 100_000;
 pub(super) struct Known {
     /// There is no pooler in between.
     pub(super) direct: AtomicBool,
-    /// Whether the table is there: 0 as long as nobody has looked, 1 if not, 2 if it is.
+    /// Whether the table is there and may be read: 0 as long as nobody has looked, 1 if not, 2 if it is.
     table: AtomicU8,
 }
 
@@ -106,9 +106,9 @@ impl Details {
         if let Some(there) = self.known.table() {
             return Ok(there);
         }
-        let table = self.config.names.render("@schema@.tenure_advisory");
-        let sql = "SELECT pg_catalog.to_regclass($1) IS NOT NULL";
-        let rows = self.link.query(sql, &[(&table, Type::TEXT)]).await?;
+        let schema = self.config.names.schema();
+        let sql = include_str!("sql/table.sql");
+        let rows = self.link.query(sql, &[(&schema, Type::TEXT)]).await?;
         let there = rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false));
         self.known.note_table(there);
         Ok(there)

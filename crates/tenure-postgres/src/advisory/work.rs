@@ -31,7 +31,12 @@ impl Conn {
     /// Does all of it, or says that the session is lost. Each op is answered in any case.
     pub(super) async fn carry_out(&mut self, work: Work, answers: &mut Answers) -> Result<(), ()> {
         let Work { unlock, beat, anew, tries } = work;
-        self.give_back(unlock, answers).await?;
+        if self.give_back(unlock, answers).await.is_err() {
+            let held = beat.iter().chain(&anew);
+            answers.extend(held.map(|(place, _)| (*place, Answer::Refused(None))));
+            answers.extend(all_unknown(&tries, &gone()));
+            return Err(());
+        }
         let retuned = self.hold_on(beat, &anew, answers).await;
         if retuned.is_err() {
             let rest = anew.iter().map(|(place, _)| (*place, Answer::Refused(None)));
@@ -292,8 +297,8 @@ pub(super) fn clash(election: &Name) -> Error {
 fn no_table() -> Error {
     error::new(
         ErrorKind::Unsupported,
-        "metadata is kept in a table, and there is none; run `tenure migrate` and start again, or \
-         leave the metadata out",
+        "metadata is kept in a table, and there is none for this role; run `tenure migrate`, then \
+         roles.sql, and start again, or leave the metadata out",
     )
 }
 
