@@ -18,10 +18,10 @@ BEGIN
 END
 $tenure$;
 
--- Posts some messages, as before, but does not wait for ever: another transaction that has posted to
--- the same channel and is not over within 2 s raises lock_not_available (55P03). A shorter limit of
--- the caller's is kept. The leader is not told through a queue that is filling up, because a full
--- one fails the commit (M2); it looks by itself.
+-- Posts some messages, as before, but does not wait for ever: another transaction that has posted
+-- to the same channel and is not over within 2 s raises lock_not_available (55P03). A shorter limit
+-- of the caller's is kept. The leader is not told through a queue that is filling up, because a
+-- full one fails the commit (M2); it looks by itself.
 CREATE OR REPLACE FUNCTION @schema@.tenure_post_all(
     p_election text, p_channel text[], p_payload text[], p_key text[], p_wake boolean DEFAULT true
 ) RETURNS TABLE (place bigint, id bigint, is_new boolean)

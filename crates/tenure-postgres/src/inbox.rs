@@ -182,7 +182,7 @@ impl Switchboard {
                     carry.line.send_replace(Line::Broken(error));
                 }
             }
-            // Also if it could be opened: a server that does so and then refuses is left alone, too.
+            // Also if it could be opened: a server that then refuses is left alone, too.
             let _ = timeout(pause, std::future::pending::<()>()).await;
             pause = (pause * 2).min(PAUSE_MAX);
             carry.line.send_replace(Line::Opening);

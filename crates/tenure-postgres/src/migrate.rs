@@ -31,8 +31,8 @@ const MIGRATIONS: [(i32, &str); 9] = [
 /// The oldest server that has all that is used here.
 const SERVER_MIN: i32 = 140_000;
 
-/// What bounds a migration on the server's side. Whoever takes part waits while the table is changed,
-/// so a migrator that is frozen or cut off in the middle must be ended.
+/// What bounds a migration on the server's side. Whoever takes part waits while the table is
+/// changed, so a migrator that is frozen or cut off in the middle must be ended.
 const BOUNDS: &str = "SET LOCAL lock_timeout = '200ms';\n\
                       SET LOCAL idle_in_transaction_session_timeout = '5s'";
 

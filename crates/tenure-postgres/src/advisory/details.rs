@@ -21,7 +21,8 @@ const KEPT_MAX: usize = 100_000;
 pub(super) struct Known {
     /// There is no pooler in between.
     pub(super) direct: AtomicBool,
-    /// Whether the table is there and may be read: 0 as long as nobody has looked, 1 if not, 2 if it is.
+    /// Whether the table is there and may be read: 0 as long as nobody has looked, 1 if not, 2 if
+    /// so.
     table: AtomicU8,
 }
 
