@@ -145,6 +145,8 @@ pub(crate) fn answer(row: &Row, ops: &[&Op], grace: Duration) -> Result<Answer, 
             match (since, pids.filter(|pids| !pids.is_empty())) {
                 (Some(since), Some(pids)) if since >= 0 => {
                     fenced = Some(span(since));
+                    // It may be about to end: one that was refused is, a moment after it was told.
+                    busy = span(since) < grace;
                     Reply::Unknown(error::fenced(&pids, span(since), grace).during(op.verb()))
                 }
                 _ => {

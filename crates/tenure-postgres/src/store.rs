@@ -7,6 +7,7 @@ use std::time::Duration;
 use tenure_core::{
     BoxFuture, Channels, Error, ErrorKind, Expiry, Hints, Ledger, Name, Op, Reply, Store, StoreInfo,
 };
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
 
@@ -149,11 +150,13 @@ impl PostgresStore {
     /// Carries out ops that fit; one reply for each. What others were at is asked once more: most
     /// of them are done in a moment, and nothing was done of it here.
     async fn rounds(&self, ops: &[&Op]) -> Result<Vec<Reply>, Error> {
-        let (mut replies, busy) = self.round(ops).await?;
+        // A pool may be used up just when a lease has to be renewed (C3).
+        let renews = ops.iter().any(|op| matches!(op, Op::Renew { .. }));
+        let (mut replies, busy) = self.round(ops, renews).await?;
         if !busy.is_empty() {
             let _ = timeout(BUSY_PAUSE, std::future::pending::<()>()).await;
             let again: Vec<&Op> = busy.iter().map(|place| ops[*place]).collect();
-            let second = match self.round(&again).await {
+            let second = match self.round(&again, renews).await {
                 Ok((second, _)) => second,
                 Err(error) => unknown(again.into_iter(), &error),
             };
@@ -165,38 +168,51 @@ impl PostgresStore {
     }
 
     /// One statement for all ops: the replies, and which of them others were at.
-    async fn round(&self, ops: &[&Op]) -> Result<(Vec<Reply>, Vec<usize>), Error> {
+    async fn round(&self, ops: &[&Op], renews: bool) -> Result<(Vec<Reply>, Vec<usize>), Error> {
         let grace = self.0.config.fence_grace;
         let columns = Columns::new(ops.iter().copied());
-        // A pool may be used up just when a lease has to be renewed (C3).
         let link = &self.0.link;
-        let renews = ops.iter().any(|op| matches!(op, Op::Renew { .. }));
         let rows = match renews {
             true => link.query(&self.0.apply_sql, &columns.values()).await?,
             false => link.query_lent(&self.0.apply_sql, &columns.values()).await?,
         };
         let mut replies: Vec<Option<Reply>> = ops.iter().map(|_| None).collect();
-        let (mut announce, mut busy) = (Vec::new(), Vec::new());
+        let (mut after, mut busy) = (After::default(), Vec::new());
         for row in &rows {
             let answer = lease::answer(row, ops, grace)?;
             let op = ops[answer.place];
             if let (Op::Release { .. } | Op::Ask { .. }, Reply::Granted(_)) = (op, &answer.reply) {
-                announce.push(op.election().as_str());
+                after.announce.push(op.election().clone());
             }
             if answer.busy {
                 busy.push(answer.place);
             }
             if answer.fenced.is_some_and(|since| since >= grace) {
-                self.end_fence(op.election()).await;
+                after.end_fences.push(op.election().clone());
             }
             replies[answer.place] = Some(answer.reply);
         }
-        if !announce.is_empty() {
-            self.announce(announce).await;
+        // A renewal does not wait for what others are told (C3). Whoever only gives up does: it may
+        // be the last that this process does.
+        match Handle::try_current() {
+            Ok(runtime) if renews => {
+                let store = self.clone();
+                runtime.spawn(async move { store.follow_up(after).await });
+            }
+            _ => self.follow_up(after).await,
         }
         let missing = || error::new(ErrorKind::Corrupt, "tenure_apply left out an op");
         let reply = |reply: Option<Reply>| reply.unwrap_or_else(|| Reply::Unknown(missing()));
         Ok((replies.into_iter().map(reply).collect(), busy))
+    }
+
+    async fn follow_up(&self, after: After) {
+        if !after.announce.is_empty() {
+            self.announce(after.announce.iter().map(Name::as_str).collect()).await;
+        }
+        for election in &after.end_fences {
+            self.end_fence(election).await;
+        }
     }
 
     /// Hints to others, once the change is durable. A hint that is lost costs time only (I5).
@@ -230,6 +246,15 @@ impl PostgresStore {
             }
         }
     }
+}
+
+/// What is to be done once the ops are answered.
+#[derive(Default)]
+struct After {
+    /// Elections that others are to be told about.
+    announce: Vec<Name>,
+    /// Elections whose fences have lasted for too long.
+    end_fences: Vec<Name>,
 }
 
 impl Store for PostgresStore {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, Object, Pool, Timeouts};
-use tenure_core::ErrorKind;
+use tenure_core::{ErrorKind, Op, Store};
 use tenure_postgres::PostgresStore;
 use tokio::time::Instant;
 use tokio_postgres::NoTls;
@@ -71,6 +71,37 @@ async fn needs_postgres_the_users_pool_carries_everything_but_renewals() {
     assert!(next > term);
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     drop(used_up);
+}
+
+/// Others are told through the pool, and asked for what was busy; a renewal waits for neither.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_used_up_pool_holds_up_no_renewal_of_the_same_batch() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    for busy in [false, true] {
+        let pool = pool(&place, 1);
+        let store = open(&place, &pool);
+        let a = Player::new(&store, "a", 1);
+        let (kept, given) = (format!("kept {busy}"), format!("given {busy}"));
+        let term = a.takes(&kept, 1).await;
+        let second = if busy {
+            let foreign = place.session().await;
+            foreign.run(&format!("BEGIN; SELECT try_become_leader('{given}', 'slow')")).await;
+            (a.acquire_op(&given, 1), Some(foreign))
+        } else {
+            let term = Some(a.takes(&given, 1).await);
+            let (election, candidate) = (name(&given), a.id.clone());
+            (Op::Release { election, candidate, term, seq: 1 }, None)
+        };
+        let used_up = pool.get().await.unwrap();
+        let started = Instant::now();
+        let replies = store.apply(&[a.renew_op(&kept, term), second.0]).await;
+        // Half of the limit of a call is what the pool would have.
+        assert!(started.elapsed() < Duration::from_millis(900), "{:?}", started.elapsed());
+        granted(replies[0].clone());
+        drop((used_up, second.1));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
