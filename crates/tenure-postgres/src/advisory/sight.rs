@@ -14,6 +14,9 @@ const ENDING: Duration = Duration::from_millis(20);
 /// How often a foreign holder is polled for by those who only watch.
 const POLL: Duration = Duration::from_secs(5);
 
+/// How long a session may be silent beyond its ttl on a server that ends such sessions.
+const OVERDUE_MAX: Duration = Duration::from_secs(1);
+
 /// One row of `tried` or `looked`.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
@@ -116,9 +119,12 @@ impl Held {
         let poll = caller_ttl.map_or(POLL, |ttl| ttl / 3);
         let remaining = match self.ttl.filter(|_| self.live) {
             Some(ttl) => {
-                let left = ttl.saturating_sub(self.idle.unwrap_or_default());
+                let idle = self.idle.unwrap_or_default();
+                let left = ttl.saturating_sub(idle);
                 let left = if watched { left } else { left.min(poll) };
-                left.max(Duration::from_millis(1))
+                // One that the server lets stay must not be asked after without end.
+                let stays = idle > ttl + OVERDUE_MAX;
+                left.max(if stays { poll } else { Duration::from_millis(1) })
             }
             None if self.is_ending() => ENDING,
             None => poll,
@@ -141,4 +147,33 @@ pub(super) fn standby() -> Error {
         "the server is read-only, a standby perhaps, and its locks are not those of the primary; \
          name all servers and target_session_attrs=read-write in the URL",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frozen_leader_that_the_server_lets_stay_is_polled_for_and_no_oftener() {
+        let (ttl, second) = (Duration::from_secs(9), Duration::from_secs(1));
+        let remaining = |idle: Duration, watched: bool| {
+            let held = Held {
+                pid: 1,
+                term: None,
+                application: None,
+                live: true,
+                ttl: Some(ttl),
+                idle: Some(idle),
+            };
+            held.lease(Some(ttl), watched, |_| None).remaining
+        };
+        for watched in [false, true] {
+            assert_eq!(remaining(ttl - second, watched), second);
+            // The server is about to end it.
+            assert_eq!(remaining(ttl + second / 2, watched), Duration::from_millis(1));
+            for late in [ttl * 2, ttl * 1_000] {
+                assert_eq!(remaining(late, watched), ttl / 3);
+            }
+        }
+    }
 }
