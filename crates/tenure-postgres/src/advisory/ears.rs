@@ -26,8 +26,8 @@ use crate::error;
 use crate::hints::Listener;
 use crate::link::{self, Link, held};
 
-/// How many bytes of names one hint carries; more become a single "any".
-const HINT_BYTES_MAX: usize = 4_000;
+/// How many bytes one hint has; more become a single "any". NOTIFY takes less than 8,000.
+const HINT_BYTES_MAX: usize = 7_999;
 
 /// How long to wait before the connection is made again, at first and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -255,9 +255,9 @@ impl Ears {
 /// What is told when elections may have changed.
 pub(super) fn hint_payload<'a>(names: impl Iterator<Item = &'a Name>) -> String {
     let names: Vec<&str> = names.map(Name::as_str).collect();
-    let bytes: usize = names.iter().map(|name| name.len()).sum();
-    let names = if bytes > HINT_BYTES_MAX { Vec::new() } else { names };
-    json!({ "hint": names }).to_string()
+    // As it is written: a quote in a name takes two bytes.
+    let payload = json!({ "hint": names }).to_string();
+    if payload.len() > HINT_BYTES_MAX { json!({ "hint": [] }).to_string() } else { payload }
 }
 
 /// What is told to have a holder resign.
@@ -339,6 +339,13 @@ mod tests {
         let names: Vec<Name> =
             (0..100).map(|n| Name::new(format!("{n}{}", "x".repeat(200))).unwrap()).collect();
         assert_eq!(hint_payload(names.iter()), "{\"hint\":[]}");
+        // What is written counts, and NOTIFY takes no more.
+        let quotes = Name::new("\"".repeat(255)).unwrap();
+        for count in [14, 15, 16, 31] {
+            let payload = hint_payload(std::iter::repeat_n(&quotes, count));
+            assert_eq!(payload.len() > 100, count <= 15, "{count}");
+            assert!(payload.len() <= 7_999, "{count}: {}", payload.len());
+        }
     }
 
     #[test]
