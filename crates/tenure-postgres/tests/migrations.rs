@@ -156,6 +156,24 @@ async fn needs_postgres_an_ordinary_owner_of_a_schema_can_migrate_and_lead() {
     granted(a.release("e", term, 1).await);
 }
 
+/// Whatever a caller has in its search path, the functions mean the same.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_every_function_has_a_safe_search_path() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let session = place.session().await;
+    // Bodies that follow RETURN are bound when they are created.
+    let loose = "SELECT coalesce(string_agg(oid::regprocedure::text, ' '), '') FROM pg_proc \
+                 WHERE pronamespace = current_schema()::regnamespace AND prosqlbody IS NULL \
+                 AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)";
+    let loose: String = session.client.query_one(loose, &[]).await.unwrap().get(0);
+    assert_eq!(loose, "");
+    let all = "SELECT count(*) FROM pg_proc WHERE pronamespace = current_schema()::regnamespace \
+               AND NOT prosecdef";
+    assert!(session.number(all).await > 20, "and they run with the rights of the caller");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_printed_script_does_the_same() {

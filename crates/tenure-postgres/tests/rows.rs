@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_core::{Op, Reply, Store, Term};
 use tokio::time::Instant;
 
-use common::{Place, Player, granted, name, unknown};
+use common::{Place, Player, granted, name, unknown, until};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a PostgreSQL server"]
@@ -85,6 +85,40 @@ async fn needs_postgres_grants_and_renewals_reach_the_disk_whatever_the_setting(
             assert_eq!(within, after, "{call}, {before}");
         }
     }
+}
+
+/// P5: a renewal stays in its page, and no index grows with it.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_renewals_stay_in_their_pages() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let store = place.store();
+    let a = Player::new(&store, "a", 1);
+    let names: Vec<String> = (0..500).map(|n| format!("election number {n}")).collect();
+    let acquires: Vec<Op> = names.iter().map(|name| a.acquire_op(name, 1)).collect();
+    let terms = store.apply(&acquires).await.into_iter().map(|reply| granted(reply).term);
+    let renewals: Vec<Op> =
+        names.iter().zip(terms).map(|(name, term)| a.renew_op(name, term)).collect();
+    for _ in 0..30 {
+        for reply in store.apply(&renewals).await {
+            granted(reply);
+        }
+    }
+    // A session tells of what it did when it is idle for a while, or ends.
+    drop((a, store));
+    let session = place.session().await;
+    let count = async |what: &str| {
+        let sql = format!(
+            "SELECT coalesce(sum({what}), 0)::bigint FROM pg_stat_user_tables \
+             WHERE relid = 'leader_election'::regclass"
+        );
+        session.number(&sql).await
+    };
+    until("the server has counted", || async { count("n_tup_upd").await >= 15_000 }).await;
+    let (all, hot) = (count("n_tup_upd").await, count("n_tup_hot_upd").await);
+    println!("{hot} of {all} updates stayed in their pages");
+    assert!(hot * 10 > all * 8, "only {hot} of {all} updates stayed in their pages");
 }
 
 #[tokio::test(flavor = "multi_thread")]

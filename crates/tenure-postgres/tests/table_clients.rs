@@ -20,7 +20,7 @@ async fn needs_postgres_of_fifty_first_calls_one_leads_and_none_fails() {
     let place = Arc::new(Place::new(&server).await);
     for round in 0..5 {
         let mut running = Vec::new();
-        for caller in 0..20 {
+        for caller in 0..50 {
             let session = place.session().await;
             let sql = format!("SELECT try_become_leader('first {round}', 'c{caller}')");
             running.push(Handle::current().spawn(async move { session.truth(&sql).await }));

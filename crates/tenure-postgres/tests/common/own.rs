@@ -155,6 +155,13 @@ impl OwnServer {
         signal("CONT", &[postmaster]);
     }
 
+    /// One of its sessions crashes. The server then ends all others and starts anew by itself.
+    pub(crate) fn crash_session(&self, pid: i32) {
+        let (postmaster, pid) = (self.child.as_ref().unwrap().id(), pid.unsigned_abs());
+        assert!(children(postmaster).contains(&pid), "it is a session of this server");
+        signal("KILL", &[pid]);
+    }
+
     fn end(&mut self, how: &str) {
         if let Some(mut child) = self.child.take() {
             // This process id is ours until it is waited for.
