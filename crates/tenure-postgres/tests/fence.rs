@@ -3,123 +3,30 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use fastrand::Rng;
-use tenure_core::{Reply, Term};
-use tenure_postgres::fence::{self, FenceError};
+use tenure_postgres::fence::{self as store_fence, FenceError};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
+use common::frozen::{self, Came, LEVELS, SHORT, fence, next_term};
 use common::{Place, Player, Session, granted, name, real_wait, term, unknown};
 
-const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
-const SHORT: Duration = Duration::from_millis(300);
-
-fn fence(election: &str, term: Term) -> String {
-    format!("SELECT tenure_fence('{election}', {term})")
-}
-
-/// A leader freezes somewhere in its transaction and is outlived by a successor. Each round is a
-/// seed, and most of it is waiting, so many run at once.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_no_write_of_an_old_term_follows_one_of_the_new() {
     let Some(server) = common::server() else { return };
     let place = Place::new(&server).await;
-    place.session().await.run("CREATE TABLE work (round integer, term integer)").await;
-    let turns = Arc::new(Semaphore::new(8));
-    let mut rounds = Vec::new();
-    for round in 0..200 {
-        let (server, schema) = (place.server.clone(), place.schema.clone());
-        let (place, turns) = (Place { server, schema }, turns.clone());
-        rounds.push(Handle::current().spawn(async move {
-            let _turn = turns.acquire().await.unwrap();
-            frozen_round(&place, round).await
-        }));
-    }
     let (mut finished, mut undone) = (0, 0);
-    for (round, running) in rounds.into_iter().enumerate() {
-        match running.await {
-            Ok(true) => finished += 1,
-            Ok(false) => undone += 1,
-            Err(error) => panic!("round {round}: {error}"),
+    for came in frozen::rounds(&place, 200).await {
+        match came {
+            Came::InTime => finished += 1,
+            Came::Undone => undone += 1,
+            Came::Stale(says) => panic!("{says}"),
         }
     }
     println!("old terms: {finished} committed in time, {undone} were undone");
     assert!(finished >= 20 && undone >= 20, "both must be seen: {finished} and {undone}");
-}
-
-/// Whether the work of the old term was in time.
-async fn frozen_round(place: &Place, round: u64) -> bool {
-    let mut rng = Rng::with_seed(round);
-    let (store, election) = (place.store(), format!("frozen {round}"));
-    // The lease runs out, or is given up too early, while the work of its term goes on.
-    let gives_up = rng.bool();
-    let ttl = if gives_up { common::TTL } else { SHORT };
-    let old = Player::new(&store, "old", 1).with_ttl(ttl);
-    let new = Player::new(&store, "new", 2);
-    let term = old.takes(&election, 1).await;
-
-    let frozen = place.session().await;
-    let level = LEVELS[(round % 3) as usize];
-    // The instant of the freeze: before the fence, after it, or after a write. The snapshot of a
-    // stricter level is older than all of it. Silent, the server may end it; in a statement not.
-    let (freezes_at, millis, silent) = (rng.usize(..3), rng.u64(100..900), rng.u8(..3) == 0);
-    let write = format!("INSERT INTO work VALUES ({round}, {term})");
-    let works = async {
-        frozen.try_run(&format!("BEGIN ISOLATION LEVEL {level}")).await?;
-        frozen.try_run("SELECT count(*) FROM work").await?;
-        for (step, sql) in [fence(&election, term), write.clone(), write.clone()].iter().enumerate()
-        {
-            if step == freezes_at {
-                if gives_up {
-                    granted(old.release(&election, term, 1).await);
-                }
-                if silent {
-                    real_wait(Duration::from_millis(millis)).await;
-                } else {
-                    frozen.try_run(&format!("SELECT pg_sleep({millis} / 1000.0)")).await?;
-                }
-            }
-            frozen.try_run(sql).await?;
-        }
-        frozen.try_run("COMMIT").await
-    };
-    let succeeds = async {
-        let next = next_term(&new, &election).await;
-        let session = place.session().await;
-        session.run("BEGIN").await;
-        session.run(&fence(&election, next)).await;
-        session.run(&format!("INSERT INTO work VALUES ({round}, {next})")).await;
-        session.run("COMMIT").await;
-        (next, written(place, round, term).await)
-    };
-    let (worked, (next, seen)) = tokio::join!(works, succeeds);
-    let after = written(place, round, term).await;
-    assert!(next > term);
-    assert_eq!(after, seen, "{level}, frozen at {freezes_at} for {millis} ms: {worked:?}");
-    assert_eq!(worked.is_ok(), after == 2, "all or nothing: {worked:?}");
-    worked.is_ok()
-}
-
-/// Asks until it is granted, as the machine does.
-async fn next_term(player: &Player, election: &str) -> Term {
-    let mut seq = 0;
-    loop {
-        seq += 1;
-        if let Reply::Granted(grant) = player.acquire(election, seq).await {
-            return grant.term;
-        }
-        real_wait(Duration::from_millis(20)).await;
-    }
-}
-
-async fn written(place: &Place, round: u64, term: Term) -> i64 {
-    let sql = format!("SELECT count(*) FROM work WHERE round = {round} AND term = {term}");
-    place.session().await.number(&sql).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -284,12 +191,12 @@ async fn needs_postgres_the_helper_fences_a_transaction_of_the_users() {
     let first = a.takes("e", 1).await;
     let Session { mut client } = place.session().await;
     let tx = client.transaction().await.unwrap();
-    fence::check(&tx, &place.schema, &name("e"), first).await.unwrap();
+    store_fence::check(&tx, &place.schema, &name("e"), first).await.unwrap();
     tx.commit().await.unwrap();
     granted(a.release("e", first, 1).await);
     a.takes("e", 2).await;
     let tx = client.transaction().await.unwrap();
-    let error = fence::check(&tx, &place.schema, &name("e"), first).await.unwrap_err();
+    let error = store_fence::check(&tx, &place.schema, &name("e"), first).await.unwrap_err();
     assert!(matches!(error, FenceError::Stale(_)), "{error}");
     drop(tx);
     // It was rolled back: the connection is of use again.

@@ -2,6 +2,7 @@
 //! starts, sessions beside the store, and ops in few words.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod frozen;
 pub(crate) mod group;
 pub(crate) mod own;
 pub(crate) mod proxy;
