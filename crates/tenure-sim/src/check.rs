@@ -67,7 +67,8 @@ pub struct Checker {
 /// What a run can be held to.
 #[derive(Clone, Copy, Debug)]
 pub struct Promised {
-    /// I1 holds: the store's clock steps by less than a margin, or is covered by W2.
+    /// I1 holds: the store's clock steps by less than a margin, or is covered by W2, and no
+    /// candidate's clock stands still (C4).
     pub one_leader: bool,
     /// Every lease lasts as long as it should, so that no leader is ever deposed.
     pub whole_leases: bool,
@@ -94,6 +95,8 @@ pub struct Seen {
     pub aborts: u64,
     /// Overlaps where I1 is not promised.
     pub overlaps: u64,
+    /// Clocks of candidates that stood still for a while.
+    pub stopped_clocks: u64,
     /// Calls of a machine.
     pub calls: u64,
 }
@@ -109,6 +112,7 @@ impl Seen {
         self.asked += other.asked;
         self.aborts += other.aborts;
         self.overlaps += other.overlaps;
+        self.stopped_clocks += other.stopped_clocks;
         self.calls += other.calls;
     }
 }
@@ -341,12 +345,12 @@ impl Checker {
             Reason::Asked => self.seen.asked += 1,
             _ => {}
         }
-        if reason == Reason::Deposed && self.promised.whole_leases {
-            return call.fail("lease", format!("{term} was taken from its leader"));
-        }
         let unknown = matches!(call.input, Input::Reply { outcome: Outcome::Unknown, .. });
         if unknown && reason == Reason::Deposed {
             return call.fail("I7", "an unknown outcome deposed".into());
+        }
+        if reason == Reason::Deposed && self.promised.whole_leases {
+            return call.fail("lease", format!("{term} was taken from its leader"));
         }
         if reason == Reason::RenewalFailed && !self.promised.fail_closed {
             return call.fail("I7", "an unknown outcome ended a reign".into());

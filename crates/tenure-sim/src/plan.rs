@@ -43,11 +43,13 @@ pub enum Class {
     BadHints,
     /// Timers fire late.
     LateWakes,
+    /// The clock of a candidate stands still for a while, and the process does not.
+    StoppedClocks,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Class; 16] = [
+    pub const ALL: [Class; 17] = [
         Class::Loss,
         Class::Delay,
         Class::Double,
@@ -64,6 +66,7 @@ impl Class {
         Class::LateWork,
         Class::BadHints,
         Class::LateWakes,
+        Class::StoppedClocks,
     ];
 
     fn bit(self) -> u32 {
@@ -234,6 +237,8 @@ impl Plan {
         let store_clock = clock(0);
         let ttls = if crowd { 3 } else { rng.u64(4..=24) };
         let full_ns = ttl_ns * ttls;
+        let quiet_at = full_ns / 100 * options.length_pct;
+        let clocks = stop_some(options, clocks, quiet_at, 3 * ttl_ns);
         let restless = !crowd && rng.u32(..8) == 0;
         Plan {
             step_max_ns: timings.iter().map(step_bound_ns).min().unwrap_or(0),
@@ -250,7 +255,7 @@ impl Plan {
             store_clock,
             steps,
             elections,
-            quiet_at: full_ns / 100 * options.length_pct,
+            quiet_at,
             full_ns,
             restless,
         }
@@ -326,6 +331,26 @@ fn draw_weather(rng: &mut Rng, options: &Options) -> Weather {
         hint: rate(Class::BadHints, 500),
         late_wake: rate(Class::LateWakes, 200),
     }
+}
+
+/// Has clocks stand still in one run of sixteen, but not in the calm end. By dice of its own: what
+/// a seed means otherwise is older than this.
+fn stop_some(
+    options: &Options,
+    clocks: Vec<SkewedClock>,
+    quiet_at: u64,
+    longest_ns: u64,
+) -> Vec<SkewedClock> {
+    let mut rng = Rng::with_seed(options.seed ^ 0x57a2_d5c1_0c45);
+    if rng.u32(..16) != 0 || options.is_off(Class::StoppedClocks) {
+        return clocks;
+    }
+    let stop = |clock: SkewedClock| {
+        let (at, ns) = (rng.u64(..=quiet_at), rng.u64(..=longest_ns));
+        let ns = ns.min(quiet_at - at);
+        if rng.bool() { clock.stopping(at, ns) } else { clock }
+    };
+    clocks.into_iter().map(stop).collect()
 }
 
 /// By how much the store's clock may step ahead in all: the margin pays for it beside a rate that

@@ -114,12 +114,14 @@ impl World {
     fn new(options: &Options) -> World {
         let plan = Plan::draw(options);
         let (clocks, timings) = (plan.clocks.clone(), plan.timings.clone());
+        let stopped = clocks.iter().filter(|clock| clock.stops()).count();
         let promised = Promised {
-            one_leader: plan.steps != Steps::Wild,
-            whole_leases: matches!(plan.steps, Steps::None | Steps::Small),
+            one_leader: plan.steps != Steps::Wild && stopped == 0,
+            whole_leases: matches!(plan.steps, Steps::None | Steps::Small) && stopped == 0,
             fail_closed: plan.fail_closed,
         };
-        let checker = Checker::new(clocks, timings, plan.elections, promised);
+        let mut checker = Checker::new(clocks, timings, plan.elections, promised);
+        checker.seen.stopped_clocks = stopped as u64;
         let names = (0..plan.elections).map(|e| name(&format!("e{e}"))).collect();
         // A second opinion on a part of the runs: its axis of time is the true one.
         let second_opinion = plan.clocks_are_true() && plan.elections < 9;

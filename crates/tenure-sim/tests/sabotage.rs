@@ -32,6 +32,12 @@ fn the_simulator_catches_what_the_machine_does_wrong() {
         (Sabotage::HintBelieved, "I3"),
         (Sabotage::OldTermAgain, "C1"),
         (Sabotage::LateGrantRevives, "I3"),
+        (Sabotage::StepsDownTwice, "I6"),
+        (Sabotage::LeadsTwice, "I6"),
+        (Sabotage::UnknownIsYes, "I7"),
+        (Sabotage::UnknownIsNo, "I7"),
+        (Sabotage::SendsTwice, "calls"),
+        (Sabotage::WakesTwice, "calls"),
     ];
     for (fault, rule) in faults {
         assert_eq!(caught(&machine(fault)).1, rule, "{fault:?}");

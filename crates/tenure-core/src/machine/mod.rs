@@ -194,6 +194,7 @@ impl Machine {
             Some(Window { from, to, pick }) => Action::Wake { from, to, pick },
             None => Action::Sleep,
         });
+        self.repeat(out);
     }
 
     /// The four instants of a lease (I3), and the bounds of a drain.

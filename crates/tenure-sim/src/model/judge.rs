@@ -106,6 +106,13 @@ impl Ghost {
         self.broken = self.broken.or(Some(rule));
     }
 
+    /// Looks at a request that is sent, perhaps while another one is under way.
+    pub(super) fn sends(&mut self, another: bool) {
+        if another {
+            self.breaks(Rule::Calls);
+        }
+    }
+
     /// Looks at one call of a machine.
     pub(super) fn call(
         &mut self,

@@ -268,6 +268,7 @@ impl World {
         for action in &actions {
             match action {
                 Action::Send(op) => {
+                    state.ghost.sends(node.flight.is_some());
                     let (op, sent_at) = (op.clone(), now);
                     node.flight = Some(Flight { sent_at, op, answer: None, slow: false });
                 }
