@@ -50,7 +50,7 @@ impl Keys {
     }
 
     /// Where a server's run is noted, for all elections of this prefix.
-    fn marker(&self) -> String {
+    pub(crate) fn marker(&self) -> String {
         format!("{}tenure:server", self.prefix)
     }
 
@@ -129,6 +129,11 @@ impl Keys {
 impl ElectionKeys {
     /// Where the last release of a candidate is remembered (C2).
     pub(crate) fn released(&self, candidate: &CandidateId) -> String {
+        self.released_by(candidate.as_str())
+    }
+
+    /// The same for the name of a candidate.
+    pub(crate) fn released_by(&self, candidate: &str) -> String {
         format!("{}:released:{candidate}", self.companion)
     }
 }

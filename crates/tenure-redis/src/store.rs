@@ -115,6 +115,24 @@ impl RedisStore {
         Ok(names.into_iter().collect())
     }
 
+    /// The names of all keys that an election has had here if these candidates took part in it, for
+    /// those who want to delete them: what they note for the server as a whole is among them, and
+    /// no key of messages or of a schedule. Asks nobody.
+    ///
+    /// # Errors
+    /// `Config` if the election can't have this name here.
+    pub fn key_names<'a>(
+        &self,
+        election: &Name,
+        candidates: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<String>, Error> {
+        let of = self.0.keys.of(election)?;
+        let released = candidates.into_iter().map(|candidate| of.released_by(candidate));
+        let mut names: Vec<String> = released.collect();
+        names.extend([self.0.keys.marker(), of.lease, of.companion]);
+        Ok(names)
+    }
+
     /// How long a batch may take: the driver gives up on a renewal after a sixth of the ttl, and
     /// the one after it wants a connection that works.
     fn within(&self, ops: &[Op]) -> Duration {
