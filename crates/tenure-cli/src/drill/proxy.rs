@@ -25,6 +25,9 @@ use crate::exit::Failure;
 const PIECES_MAX: usize = 64;
 const PIECE: usize = 16 * 1024;
 
+/// How long to wait when nobody can be let in.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(20);
+
 /// How long a connection to the store may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
@@ -168,11 +171,14 @@ async fn keep_door(listener: StdListener, to: (String, u16), view: View) {
     loop {
         tokio::select! {
             accepted = listener.accept() => {
-                if let Ok((client, _)) = accepted {
-                    let mut view = view.clone();
-                    view.resets.mark_unchanged();
-                    connections.spawn(serve(client, to.clone(), view));
-                }
+                let Ok((client, _)) = accepted else {
+                    // No descriptor is left, perhaps: the next try fails just as fast.
+                    BootClock.sleep_until(BootClock::time() + ACCEPT_AGAIN).await;
+                    continue;
+                };
+                let mut view = view.clone();
+                view.resets.mark_unchanged();
+                connections.spawn(serve(client, to.clone(), view));
             }
             Some(_) = connections.join_next() => {}
         }
