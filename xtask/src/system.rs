@@ -5,6 +5,8 @@
 //! long time is ignored with a reason, and its name starts with one of the prefixes in [`NEEDS`].
 //! An ignored test without such a prefix would never run, so these steps fail on it.
 
+use std::process::{Command, Stdio};
+
 use anyhow::{Result, bail};
 
 use crate::cargo;
@@ -20,6 +22,8 @@ use crate::test::{StepRun, Verdict};
 struct Need {
     prefix: &'static str,
     root: bool,
+    /// Hosts made of network namespaces, which many containers do not permit.
+    netns: bool,
     tools: &'static [Tool],
     /// Run with `--long` only.
     long: bool,
@@ -43,7 +47,7 @@ const NEEDS: &[Need] = &[
     need("needs_faketime_", &[FAKETIME], Part::System),
     need("needs_postgres_", &[POSTGRES, PGBOUNCER], Part::Postgres),
     need("needs_redis_", &[REDIS], Part::Redis),
-    need("needs_netns_", &[REDIS, IP, NFT], Part::Redis).for_root(),
+    need("needs_netns_", &[REDIS, IP, NFT], Part::Redis).for_root().in_netns(),
     need("needs_browser_", &[BROWSER], Part::Sidecar),
     need("needs_promtool_", &[PROMTOOL], Part::Sidecar),
     need("needs_schemathesis_", &[], Part::Sidecar).with_pypi(&SCHEMATHESIS),
@@ -54,12 +58,16 @@ const NEEDS: &[Need] = &[
 ];
 
 const fn need(prefix: &'static str, tools: &'static [Tool], step: Part) -> Need {
-    Need { prefix, root: false, tools, long: false, step, pypi: None }
+    Need { prefix, root: false, netns: false, tools, long: false, step, pypi: None }
 }
 
 impl Need {
     const fn for_root(self) -> Need {
         Need { root: true, ..self }
+    }
+
+    const fn in_netns(self) -> Need {
+        Need { netns: true, ..self }
     }
 
     const fn with_pypi(self, program: &'static Program) -> Need {
@@ -155,6 +163,10 @@ fn provide(step: &mut StepRun<'_>, need: &Need, tests: usize) -> Result<bool> {
             return Ok(false);
         }
     }
+    if need.netns && !permits_netns() {
+        step.skip(what, "run it where `ip netns add` is permitted, as a privileged container");
+        return Ok(false);
+    }
     if let Some(program) = need.pypi
         && let Some(remedy) = program.provide(step)?
     {
@@ -162,6 +174,16 @@ fn provide(step: &mut StepRun<'_>, need: &Need, tests: usize) -> Result<bool> {
         return Ok(false);
     }
     Ok(true)
+}
+
+/// Whether a network namespace can be made here; tried, because nothing else tells.
+fn permits_netns() -> bool {
+    let name = format!("tenure-xtask-{}", std::process::id());
+    let ip = |verb: &str| {
+        let status = Command::new("ip").args(["netns", verb, &name]).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    ip("add") && ip("delete")
 }
 
 /// The names in the output of `--list`.
