@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use bolero::check;
 use clap::Parser as _;
+use tenure_cron::Schedule;
 
 use crate::args::{Cli, CommandArgs};
+use crate::commands::cron::fuzz as cron;
 use crate::drill::{DrillOptions, fuzz as drill};
 use crate::options::{Candidacy, ResignOptions, RunOptions};
 use crate::output::printable;
@@ -22,10 +24,32 @@ fn put_together(picks: &[u8], pieces: &[&str]) -> String {
 }
 
 fn store_urls(time: Duration) {
-    const PIECES: [&str; 18] = [
+    const SCHEMES: [&str; 12] = [
         "sqlite:",
         "postgres://",
+        "postgresql://",
+        "postgres+advisory://",
+        "postgresql+advisory://",
+        "redis://",
+        "rediss://",
+        "redis+sentinel://",
+        "rediss+sentinel://",
         "redis+cluster://",
+        "rediss+cluster://",
+        "mysql://",
+    ];
+    const PIECES: [&str; 26] = [
+        "prefix=",
+        "settle=",
+        "10s",
+        "schema=",
+        "sslmode=",
+        "term_offset=",
+        ",",
+        "65536",
+        "postgres://",
+        "{}",
+        "#",
         "user",
         ":",
         "hunter2!",
@@ -43,7 +67,9 @@ fn store_urls(time: Duration) {
         "[::1]",
     ];
     check!().with_test_time(time).with_type::<(Vec<u8>, String)>().for_each(|(picks, free)| {
-        for url in [put_together(picks, &PIECES), free.clone()] {
+        let scheme = SCHEMES[usize::from(picks.first().copied().unwrap_or(0)) % SCHEMES.len()];
+        let rest = put_together(picks, &PIECES);
+        for url in [format!("{scheme}{rest}"), rest, format!("{scheme}{free}"), free.clone()] {
             if let Some(password) = password_in(&url) {
                 assert!(url.contains(password));
             }
@@ -105,6 +131,78 @@ fn command_lines(time: Duration) {
     });
 }
 
+fn schedules(time: Duration) {
+    const PIECES: [&str; 20] = [
+        "*",
+        " ",
+        "/",
+        "-",
+        ",",
+        "0",
+        "5",
+        "29",
+        "31",
+        "60",
+        "@daily",
+        "@every ",
+        "90s",
+        "MON",
+        "FEB",
+        "L",
+        "#",
+        "?",
+        "W",
+        "999999999999",
+    ];
+    const ZONES: [&str; 4] = ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "No/Where"];
+    check!().with_test_time(time).with_type::<(Vec<u8>, String, i64)>().for_each(
+        |(picks, free, from)| {
+            let zone = ZONES[picks.len() % ZONES.len()];
+            let five: Vec<&str> =
+                picks.iter().take(5).map(|pick| PIECES[usize::from(*pick) % 13]).collect();
+            for text in [put_together(picks, &PIECES), five.join(" "), free.clone()] {
+                match Schedule::new(&text, zone) {
+                    Ok(schedule) => {
+                        // From any instant of some thousand years.
+                        let from = from % 100_000_000_000_000;
+                        let next = schedule.next_after(from);
+                        assert!(next.is_none_or(|next| next > from), "{text:?} {zone} {from}");
+                    }
+                    Err(error) => assert!(error.message().len() > 10, "{text:?}: {error}"),
+                }
+            }
+        },
+    );
+}
+
+fn job_files(time: Duration) {
+    const PIECES: [&str; 18] = [
+        "[[job]]\n",
+        "name = \"a\"\n",
+        "name = \"b\"\n",
+        "schedule = \"* * * * *\"\n",
+        "schedule = \"@every 1s\"\n",
+        "command = \"true\"\n",
+        "command = []\n",
+        "command = [\"x\", \"\"]\n",
+        "tz = \"Mars/Base\"\n",
+        "timeout = \"0s\"\n",
+        "missed = \"all\"\n",
+        "overlap = \"skip\"\n",
+        "delivery = \"twice\"\n",
+        "keep = 0\n",
+        "election = \"\"\n",
+        "jitter = \"9999h\"\n",
+        "é = \"\\u0000\"\n",
+        "[",
+    ];
+    check!().with_test_time(time).with_type::<(Vec<u8>, String)>().for_each(|(picks, free)| {
+        for text in [put_together(picks, &PIECES), free.clone()] {
+            cron::read_job_file(&text);
+        }
+    });
+}
+
 fn lines(time: Duration) {
     check!().with_test_time(time).with_type::<(String, u64)>().for_each(|(text, number)| {
         assert!(!printable(text).chars().any(char::is_control));
@@ -127,6 +225,16 @@ fn command_lines_are_taken_or_refused() {
 }
 
 #[test]
+fn schedules_are_taken_or_refused_and_lie_ahead() {
+    schedules(SHORT);
+}
+
+#[test]
+fn job_files_are_taken_or_refused() {
+    job_files(SHORT);
+}
+
+#[test]
 fn lines_of_candidates_are_read_or_not() {
     lines(SHORT);
 }
@@ -134,7 +242,7 @@ fn lines_of_candidates_are_read_or_not() {
 #[test]
 #[ignore = "takes minutes: every fuzz target for half a minute"]
 fn long_fuzz_of_the_command_line() {
-    for target in [store_urls, command_lines, lines] {
+    for target in [store_urls, command_lines, schedules, job_files, lines] {
         target(LONG);
     }
 }

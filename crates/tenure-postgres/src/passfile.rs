@@ -172,4 +172,19 @@ mod tests {
         assert_eq!(Passfile::choose(None, some(""), some("/home/u")), usual);
         assert_eq!(Passfile::choose(None, None, None), Passfile::Nowhere);
     }
+
+    #[test]
+    fn lines_of_any_content_have_a_password_or_none() {
+        const PIECES: [&str; 10] = ["*", ":", "\\", "#", "db", "5433", "shop", "app", " ", "é"];
+        let check = bolero::check!().with_test_time(std::time::Duration::from_millis(300));
+        check.with_type::<(Vec<u8>, String)>().for_each(|(picks, free)| {
+            let pick = |pick: &u8| PIECES[usize::from(*pick) % PIECES.len()];
+            let picked: String = picks.iter().take(16).map(pick).collect();
+            for line in [picked, free.clone(), format!("*:*:*:*:{free}")] {
+                let Some(password) = matching(&line, &login()) else { continue };
+                assert!(password.chars().all(|letter| line.contains(letter)), "{line:?}");
+                assert!(line.matches(':').count() >= 4, "{line:?}");
+            }
+        });
+    }
 }

@@ -238,6 +238,46 @@ mod tests {
         }
     }
 
+    /// Whatever a server, a proxy or somebody's own commands make of the keys.
+    #[test]
+    fn answers_of_any_content_are_read_or_refused() {
+        const WORDS: [&str; 18] = [
+            "granted",
+            "refused",
+            "seen",
+            "few",
+            "",
+            "0",
+            "1",
+            "-1",
+            "-2",
+            "999999",
+            "1000000",
+            "1700000000",
+            "9007199254740991",
+            "9007199254740992",
+            "18446744073709551615",
+            "18446744073709551616",
+            "{\"a\":1}",
+            "c1#1",
+        ];
+        let check = bolero::check!().with_test_time(Duration::from_millis(500));
+        check.with_type::<(Vec<u8>, Vec<String>)>().for_each(|(picks, free)| {
+            let pick = |pick: &u8| WORDS[usize::from(*pick) % WORDS.len()];
+            let picked: Vec<&str> = picks.iter().take(14).map(pick).collect();
+            let kinds = picks.iter().take(1).map(|first| WORDS[usize::from(*first) % 3]);
+            let likely: Vec<&str> = kinds.chain(picked.iter().copied().skip(1)).collect();
+            let free: Vec<&str> = free.iter().map(String::as_str).collect();
+            for words in [picked, likely, free] {
+                match answer(&words) {
+                    Ok(Reply::Granted(_)) => assert_eq!(words[0], "granted"),
+                    Ok(_) => assert!(["refused", "seen"].contains(&words[0]), "{words:?}"),
+                    Err(error) => assert!(error.message().len() > 10, "{words:?}: {error}"),
+                }
+            }
+        });
+    }
+
     #[test]
     fn a_ttl_is_rounded_up() {
         assert_eq!(millis(Duration::from_micros(1_001)), "2");

@@ -335,6 +335,21 @@ mod tests {
     }
 
     #[test]
+    fn notifications_of_any_content_are_survived() {
+        let check = bolero::check!().with_test_time(std::time::Duration::from_millis(300));
+        check.with_type::<(String, Vec<String>, i64)>().for_each(|(text, names, number)| {
+            let (ears, keys) = (ears(), ["hint", "ask", "ack", text.as_str()]);
+            ears.hear(text);
+            for key in keys {
+                for value in [json!(text), json!(names), json!(number), Value::Null] {
+                    let told = json!({ key: value, "pid": number, "term": number, "nonce": text });
+                    ears.hear(&told.to_string());
+                }
+            }
+        });
+    }
+
+    #[test]
     fn many_names_become_any() {
         let names: Vec<Name> =
             (0..100).map(|n| Name::new(format!("{n}{}", "x".repeat(200))).unwrap()).collect();

@@ -13,6 +13,8 @@ use tenure_core::{Ledger, StoreExt as _};
 
 pub(crate) use self::args::CronArgs;
 use self::args::CronCommand;
+#[cfg(test)]
+pub(crate) use self::options::fuzz;
 use self::options::{CronOptions, ELECTION};
 use super::in_time;
 use crate::block_on;

@@ -244,6 +244,22 @@ impl Place<'_> {
     }
 }
 
+/// What the fuzz targets may reach.
+#[cfg(test)]
+pub(crate) mod fuzz {
+    use super::JobFile;
+
+    pub(crate) fn read_job_file(text: &str) {
+        match JobFile::parse(&"jobs.toml", text) {
+            Ok(file) => assert!(!file.jobs.is_empty()),
+            Err(failure) => {
+                let says = failure.error.to_string();
+                assert!(says.starts_with("jobs.toml:"), "{text:?}: {says}");
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
