@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -136,6 +137,8 @@ impl Fleet {
             .envs(self.envs.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            // A Ctrl-C at the terminal is for the drill, which tells them to end in its own time.
+            .process_group(0)
             .spawn()
             .context("no candidate can be started")?;
         let output = child.stdout.take().context("a candidate has no output")?;
@@ -187,8 +190,10 @@ impl Fleet {
 
     async fn next(&mut self, end: Time) -> Result<(), Halt> {
         tokio::select! {
-            message = self.receiver.recv() => self.take_in(message),
+            // Who asks for the end is heard before what comes of it.
+            biased;
             signal = self.signals.end() => Err(Halt::Asked(signal)),
+            message = self.receiver.recv() => self.take_in(message),
             () = BootClock.sleep_until(end) => Ok(()),
         }
     }

@@ -1,9 +1,11 @@
 //! The restart of a store, by a command that the user gave and nobody else would know.
 
-use std::process::{Command, Stdio};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process_group};
 use tenure::BootClock;
 
 use super::fleet::{Fleet, Halt};
@@ -16,35 +18,61 @@ const WITHIN: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Runs the command to its end, and goes on listening to the candidates meanwhile.
+///
+/// Who asks for the end of the drill has to wait for it: half a restart would be worse than one
+/// more moment. Who asks twice has not.
 pub(crate) async fn run(command: &str, fleet: &mut Fleet) -> Result<(), Halt> {
-    let started = Command::new("/bin/sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        // Ours is for data.
-        .stdout(Stdio::null())
-        .spawn()
-        .context("the command of --restart-cmd can't be started");
-    let mut child = started.map_err(Failure::from)?;
+    let mut running = Running::start(command)?;
     let end = BootClock::time() + WITHIN;
-    let ended = loop {
-        match child.try_wait().map_err(Failure::from)? {
-            Some(status) => break Some(status),
-            None if BootClock::time() >= end => break None,
-            None => {}
+    let (mut halted, mut is_asked) = (None, false);
+    let status = loop {
+        if let Some(status) = running.0.try_wait().map_err(Failure::from)? {
+            break status;
+        }
+        if BootClock::time() >= end {
+            return Err(halted.unwrap_or_else(|| broken("did not end within two minutes")));
         }
         if let Err(halt) = fleet.listen(LOOK_EVERY).await {
-            // Half a restart would be worse than one more moment.
-            let _status = child.wait();
-            return Err(halt);
+            let again = matches!(halt, Halt::Asked(_)) && is_asked;
+            is_asked |= matches!(halt, Halt::Asked(_));
+            halted = halted.or(Some(halt));
+            if again {
+                break ExitStatus::default();
+            }
         }
     };
-    match ended {
-        Some(status) if status.success() => Ok(()),
-        Some(status) => Err(broken(&format!("failed ({status})"))),
-        None => {
-            let _gone = child.kill();
-            let _reaped = child.wait();
-            Err(broken("did not end within two minutes"))
+    match halted {
+        Some(halt) => Err(halt),
+        None if status.success() => Ok(()),
+        None => Err(broken(&format!("failed ({status})"))),
+    }
+}
+
+/// The command, in a process group of its own: a Ctrl-C at the terminal is for the drill alone.
+/// What is left of it is killed when this is dropped before its end.
+struct Running(Child);
+
+impl Running {
+    fn start(command: &str) -> Result<Running, Failure> {
+        let started = Command::new("/bin/sh")
+            .args(["-c", command])
+            .stdin(Stdio::null())
+            // Ours is for data.
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("the command of --restart-cmd can't be started");
+        Ok(Running(started?))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // One that has ended may have left a server behind, as it should.
+        if !matches!(self.0.try_wait(), Ok(Some(_))) {
+            // Not waited for yet: the pid, and so the group, is still its own.
+            let _gone = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
+            let _reaped = self.0.wait();
         }
     }
 }
