@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 use tenure::{BootClock, Clock as _, Time};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -224,6 +224,25 @@ impl Fleet {
         kill_process(Pid::from_child(&member.child), signal)
             .context("a candidate can't be signalled")?;
         Ok(at)
+    }
+
+    /// Stops a process and waits until it stands still, which is later: one of its threads takes
+    /// the signal when it gets to run, and the others go on until then. Tells the instant just
+    /// before.
+    pub(crate) async fn stop(&mut self, process: usize) -> Result<Time, Halt> {
+        let at = self.signal(process, Signal::STOP)?;
+        while !self.is_stopped(process)? {
+            self.listen(Duration::from_millis(1)).await?;
+        }
+        Ok(at)
+    }
+
+    fn is_stopped(&self, process: usize) -> Result<bool, Failure> {
+        let member = self.members.iter().find(|member| member.process == process);
+        let member = member.context("there is no such candidate any more")?;
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        let stopped = waitid(WaitId::Pid(Pid::from_child(&member.child)), options);
+        Ok(stopped.context("a candidate can't be waited for")?.is_some())
     }
 
     /// Kills a process and waits for its end. Tells the instant just before the kill.

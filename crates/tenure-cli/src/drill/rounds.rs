@@ -218,7 +218,7 @@ impl Scene<'_> {
     /// Stops a process between two of its writes.
     async fn freeze(&mut self, process: usize) -> Result<Time, Halt> {
         for _ in 0..FREEZE_TRIES {
-            let at = self.fleet.signal(process, Signal::STOP)?;
+            let at = self.fleet.stop(process).await?;
             if self.ground.is_free() {
                 return Ok(at);
             }
