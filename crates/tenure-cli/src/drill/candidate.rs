@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::event::{Timespec, poll};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::{Value, json};
-use tenure::{BootClock, Election, Name, Tenure, Time};
+use tenure::{BootClock, CandidateId, Election, Events, Name, Tenure, Time};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -122,7 +122,9 @@ async fn take_part(
     let election = builder.build()?;
     let mut signals = Signals::listen()?;
     let mut narration = JoinSet::new();
-    narration.spawn(narrate(election.clone(), out.clone()));
+    // Before it takes part: an event that comes earlier is told to nobody.
+    let (candidate, events) = (election.candidate().clone(), election.events());
+    narration.spawn(narrate(election.name().clone(), candidate, events, out.clone()));
     election.start().await?;
     let leading = async {
         while let Ok(tenure) = election.campaign().await {
@@ -148,10 +150,7 @@ async fn take_part(
     Ok(Exit::DONE)
 }
 
-async fn narrate(election: Election, out: Output) {
-    let (name, candidate) = (election.name().clone(), election.candidate().clone());
-    let mut events = election.events();
-    drop(election);
+async fn narrate(name: Name, candidate: CandidateId, mut events: Events, out: Output) {
     while let Some((at, event)) = events.next_at().await {
         out.event(at, &name, &candidate, &event);
     }
