@@ -6,10 +6,11 @@
 mod common;
 mod support;
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 use common::{eventually, processes};
@@ -108,10 +109,12 @@ fn what_the_store_can_not_have_is_refused_with_a_sentence() {
 fn after_ctrl_c_nothing_is_left_and_what_was_seen_is_told() {
     let (place, _other) = place_with_a_leader_of_its_own();
     // In the middle of a freeze, too: its lease is one that nobody gives back.
-    for (faults, ends) in [("kill", "round 2"), ("freeze", "round 1 ")] {
+    for (faults, rounds) in [("kill", 2), ("freeze", 1)] {
         let flags = ["drill", "--rounds", "500", "--ttl", "3s", "--faults", faults];
         let mut drill = place.spawn(&flags);
-        drill.line(ends.trim_end());
+        for _ in 0..rounds {
+            drill.line("round ");
+        }
         let candidates = eventually("a frozen candidate, or all of them", || {
             let own = children(drill.pid());
             let is_frozen = |pid: &u32| {
@@ -121,10 +124,65 @@ fn after_ctrl_c_nothing_is_left_and_what_was_seen_is_told() {
         });
         drill.signal(Signal::INT);
         assert_eq!(drill.code(), 130, "{:#?}", drill.seen());
-        assert!(drill.seen().iter().any(|line| line.contains("passed: ")), "{:#?}", drill.seen());
+        let told = |part: &str| drill.seen().iter().any(|line| line.contains(part));
+        assert!(told("interrupted: ") && !told("passed"), "{:#?}", drill.seen());
         assert_gone(&candidates);
         assert_eq!(elections(&place), ["not-the-drills"]);
     }
+}
+
+/// A terminal sends its Ctrl-C to everybody in the group. Candidates that ended by it would look
+/// like ones that ended by themselves, which fails a drill.
+#[test]
+fn a_signal_to_the_whole_group_is_for_the_drill_alone() {
+    let place = Place::new();
+    let mut command = place.command(&["drill", "--rounds", "500", "--faults", "kill"]);
+    let mut drill = support::Process::new(command.process_group(0));
+    drill.line("round 1");
+    let candidates = eventually("five candidates", || {
+        let own = children(drill.pid());
+        (own.len() == 5).then_some(own)
+    });
+    let in_group = |pid: &u32| {
+        processes().iter().any(|process| process.pid == *pid && process.group == drill.pid())
+    };
+    assert_eq!(candidates.iter().filter(|pid| in_group(pid)).count(), 0);
+    kill_process_group(Pid::from_raw(drill.pid() as i32).unwrap(), Signal::INT).unwrap();
+    assert_eq!(drill.code(), 130, "{:#?}", drill.seen());
+    assert_gone(&candidates);
+}
+
+#[test]
+fn a_drill_in_which_nothing_happened_does_not_pass() {
+    let place = Place::new();
+    let done = place.run(&["drill", "--candidates", "2", "--for", "1ms"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(done.out.contains("no fault happened"), "{done:?}");
+    assert!(!done.out.contains("passed"), "{done:?}");
+}
+
+#[test]
+fn a_report_that_can_not_be_written_is_told_before_anything_is_done() {
+    let place = Place::new();
+    let done = place.run(&["drill", "--rounds", "1", "--report", "/proc/no-such-directory"]);
+    assert_ne!(done.code, 0, "{done:?}");
+    assert!(done.err.contains("can't write the report into /proc"), "{done:?}");
+    assert!(!done.err.contains("in the election"), "{done:?}");
+    assert_eq!(files(&place), [""; 0]);
+}
+
+#[test]
+fn a_file_that_the_drill_has_made_is_gone_with_it() {
+    let place = Place::new();
+    let done = place.run(&["drill", "--candidates", "2", "--rounds", "1", "--faults", "resign"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(files(&place), [""; 0]);
+}
+
+/// Whatever is in the directory of the store.
+fn files(place: &Place) -> Vec<String> {
+    let entries = std::fs::read_dir(place.dir.path()).unwrap().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 #[test]

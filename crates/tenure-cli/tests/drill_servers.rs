@@ -7,12 +7,15 @@ mod common;
 mod servers;
 mod support;
 
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-use servers::{Postgres, Redis};
+use servers::{OwnPostgres, Postgres, Redis};
 use support::{Done, Place, Process, finish, sabotaged_binary};
 
 /// Short leases, so that many faults fit into the time that tests have.
@@ -101,6 +104,25 @@ fn needs_postgres_after_ctrl_c_nothing_is_left() {
     assert_eq!(left(&postgres, election), 0);
 }
 
+/// A store that is not as it was found is no success, however the drill went.
+#[test]
+#[ignore = "needs a PostgreSQL server"]
+fn needs_postgres_a_clean_up_that_fails_is_told_and_changes_the_code() {
+    let Some(postgres) = Postgres::find() else { return };
+    let flags = ["--ttl", "600ms", "--candidates", "2", "--rounds", "1", "--faults", "resign"];
+    let mut drill = Process::new(drill(&postgres.url).args(flags));
+    let told = drill.line("in the election ");
+    let election = told.split("in the election ").nth(1).unwrap().split(',').next().unwrap();
+    let schema = election.replace('-', "_");
+    drill.line("round 1");
+    // Whoever reads in a transaction keeps the table.
+    postgres.run(&format!("BEGIN; SELECT count(*) FROM {schema}.written"));
+    assert_eq!(drill.code(), 125, "{:#?}", drill.seen());
+    let told = |part: &str| drill.seen().iter().any(|line| line.contains(part));
+    assert!(told("may be left in the store") && told("passed: 1 fault"), "{:#?}", drill.seen());
+    postgres.run(&format!("ROLLBACK; DROP SCHEMA {schema} CASCADE"));
+}
+
 #[test]
 #[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_role_that_may_create_nothing_gets_a_sentence() {
@@ -121,6 +143,8 @@ fn needs_postgres_a_role_that_may_create_nothing_gets_a_sentence() {
 fn needs_redis_mixed_faults_pass_and_leave_nothing() {
     let redis = Redis::start().once_up();
     redis.ask("SET something else").unwrap();
+    // It looks at no key but its own: the database of the user may be large.
+    assert_eq!(redis.ask("ACL SETUSER default -scan -keys").unwrap(), "+OK");
     let json = mixed_faults(&format!("{}?prefix=shop:", redis.url()), ROUNDS);
     assert_eq!(json["overlaps"], 0, "{json:#}");
     assert_eq!(redis.size(), ":1");
@@ -160,15 +184,107 @@ fn needs_redis_a_restart_is_done_by_the_users_own_command_only() {
     let restarts = json["faults"].as_array().unwrap().last().unwrap();
     assert_eq!((&restarts["fault"], &restarts["rounds"]), (&"restart".into(), &2.into()));
     assert!(restarts["gap_p50_ms"].as_f64().unwrap() >= 600.0, "the leases are gone: {restarts}");
-    let broken = finish(
-        drill(&redis.url())
-            .args(FLAGS)
-            .args(["1", "--faults", "restart"])
-            .args(["--restart-cmd", "exit 3"]),
-    );
+    // This server keeps nothing, and promises nothing: told, and no failure.
+    assert!(restarts["lost"].as_u64().unwrap() > 0, "{restarts}");
+    assert_eq!((&json["writes_lost"], &json["passed"]), (&restarts["lost"], &true.into()));
+    assert_eq!(redis.size(), ":0");
+}
+
+/// What was seen until then is evidence, too.
+#[test]
+#[ignore = "needs a Redis server"]
+fn needs_redis_a_restart_that_fails_ends_the_drill_and_what_was_seen_is_told() {
+    let (redis, place) = (Redis::start().once_up(), Place::new());
+    let report = place.path("report");
+    let flags = ["1", "--faults", "restart", "--restart-cmd", "exit 3", "--report", &report];
+    let broken = finish(drill(&redis.url()).args(FLAGS).args(flags));
     assert_eq!(broken.code, 2, "{broken:?}");
     assert!(broken.err.contains("exit status: 3"), "{broken:?}");
+    let json = object(&broken);
+    assert_eq!((&json["passed"], &json["broken_off"]), (&false.into(), &true.into()), "{json:#}");
+    assert_eq!((&json["rounds"], &json["violations"]), (&1.into(), &Value::Array(vec![])));
+    let page = std::fs::read_to_string(place.path("report/report.html")).unwrap();
+    assert!(page.contains("Broken off: 1 fault so far"));
     assert_eq!(redis.size(), ":0");
+}
+
+/// Half a restart would be worse than one more moment, so a Ctrl-C at the terminal does not reach
+/// the command; and one that hangs is ended by the next.
+#[test]
+#[ignore = "needs a Redis server"]
+fn needs_redis_ctrl_c_waits_for_the_users_command_and_twice_does_not() {
+    let (redis, place) = (Redis::start().once_up(), Place::new());
+    let (begun, go, done) = (place.path("begun"), place.path("go"), place.path("done"));
+    let slow = format!("echo $$ > {begun}; until [ -e {go} ]; do sleep 0.02; done; echo > {done}");
+    for twice in [false, true] {
+        let flags = ["--faults", "restart", "--rounds", "9", "--restart-cmd", &slow];
+        let mut drill = Process::new(drill(&redis.url()).args(flags).process_group(0));
+        let shell: u32 = common::line_of(begun.as_ref()).parse().unwrap();
+        let shell = common::Watched::new(shell);
+        let group = Pid::from_raw(drill.pid() as i32).unwrap();
+        kill_process_group(group, Signal::INT).unwrap();
+        if twice {
+            // The first one has to be taken in before the next: two at once would be one.
+            common::eventually("the end of the command", || {
+                kill_process_group(group, Signal::INT).ok();
+                (!shell.is_alive()).then_some(())
+            });
+        } else {
+            assert!(shell.is_alive(), "the terminal's signal is not for the command");
+            std::fs::write(&go, "").unwrap();
+        }
+        assert_eq!(drill.code(), 130, "{:#?}", drill.seen());
+        assert_eq!(std::fs::exists(&done).unwrap(), !twice);
+        for file in [&begun, &go, &done] {
+            let _there_may_be_none = std::fs::remove_file(file);
+        }
+        assert_eq!(redis.size(), ":0");
+    }
+}
+
+/// Everything that was not on the disk is gone then, and nothing that was acknowledged may be.
+#[test]
+#[ignore = "needs a PostgreSQL server"]
+fn needs_postgres_crashes_of_the_server_lose_nothing_that_was_acknowledged() {
+    let Some(postgres) = OwnPostgres::start() else { return };
+    let command = postgres.crash_command();
+    for scheme in ["postgres://", "postgres+advisory://"] {
+        let url = postgres.url().replacen("postgres://", scheme, 1);
+        let flags = ["6", "--faults", "restart,kill", "--restart-cmd", &command];
+        let done = finish(drill(&url).args(FLAGS).args(flags));
+        let json = object(&done);
+        assert_eq!((done.code, &json["passed"]), (0, &true.into()), "{json:#}\n{}", done.err);
+        assert_eq!(json["writes_lost"], 0, "{json:#}");
+        let restarts = json["faults"].as_array().unwrap().last().unwrap();
+        assert_eq!((&restarts["fault"], &restarts["rounds"]), (&"restart".into(), &3.into()));
+    }
+}
+
+/// Nothing is there yet, so nothing is said to be left.
+#[test]
+fn a_store_that_is_down_is_told_at_once() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for url in [format!("redis://127.0.0.1:{port}/0"), format!("postgres://u@127.0.0.1:{port}/d")] {
+        let done = finish(drill(&url).args(["--rounds", "1", "--ttl", "30s"]));
+        assert_eq!(done.code, 69, "{done:?}");
+        assert!(!done.err.contains("left in the store"), "{done:?}");
+    }
+}
+
+#[test]
+fn ctrl_c_is_heard_while_a_store_does_not_answer() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    for url in [format!("redis://127.0.0.1:{port}/0"), format!("postgres://u@127.0.0.1:{port}/d")] {
+        let mut drill = Process::new(drill(&url).args(["--rounds", "1", "--ttl", "30s"]));
+        let _caller = silent.accept().unwrap();
+        drill.signal(Signal::INT);
+        let asked = common::now();
+        assert_eq!(drill.code(), 130, "{:#?}", drill.seen());
+        assert!(common::now() - asked < Duration::from_secs(4), "before any limit of its own");
+        let told = |part: &str| drill.seen().iter().any(|line| line.contains(part));
+        assert!(!told("left in the store"), "{:#?}", drill.seen());
+    }
 }
 
 /// What no drill on SQLite can see, because no reply takes long there: `docs/proof-faults.md`.

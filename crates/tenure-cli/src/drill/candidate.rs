@@ -251,7 +251,10 @@ impl Writer {
             let (at, term_number) = (checked, term.get());
             let row = Row { checked, at, term: term_number, counter: counter_next, candidate };
             match self.work.append(row, term) {
-                Ok(_) => counter = counter_next,
+                Ok(_) => {
+                    counter = counter_next;
+                    self.tell("acknowledged", vec![("counter", json!(counter))]);
+                }
                 Err(Refusal::Stale(why)) => {
                     self.tell("write_refused", vec![("why", json!(why))]);
                     return;

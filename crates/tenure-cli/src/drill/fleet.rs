@@ -31,6 +31,8 @@ pub(crate) struct Told {
     pub(crate) reason: String,
     /// With `trusts`: how long.
     pub(crate) until: Option<Time>,
+    /// With what is about a write: which.
+    pub(crate) counter: Option<u64>,
     pub(crate) line: String,
 }
 
@@ -48,6 +50,7 @@ impl Told {
             term: json["term"].as_u64().unwrap_or(0),
             reason: text("reason"),
             until: json["until_ns"].as_u64().map(Time::from_nanos),
+            counter: json["counter"].as_u64(),
             line: line.to_owned(),
         })
     }
@@ -55,6 +58,16 @@ impl Told {
     pub(crate) fn is(&self, event: &str) -> bool {
         self.event == event
     }
+}
+
+/// The writes of one reign that were acknowledged to the leader: every counter in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Acknowledged {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    /// When the first and the last were.
+    pub(crate) from: Time,
+    pub(crate) until: Time,
 }
 
 /// Why a drill does not go on.
@@ -92,8 +105,10 @@ pub(crate) struct Fleet {
     started: usize,
     /// When processes were killed.
     pub(crate) killed: BTreeMap<usize, Time>,
-    /// Everything that was told so far, in the order of arrival.
+    /// Everything that was told so far, in the order of arrival, but for single writes.
     pub(crate) told: Vec<Told>,
+    /// By candidate and term.
+    pub(crate) acknowledged: BTreeMap<(String, u64), Acknowledged>,
 }
 
 struct Member {
@@ -122,8 +137,19 @@ impl Fleet {
         signals: Signals,
     ) -> Fleet {
         let (sender, receiver) = unbounded_channel();
-        let (members, told, killed) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Fleet { brief, urls, envs, members, signals, sender, receiver, started: 0, killed, told }
+        Fleet {
+            brief,
+            urls,
+            envs,
+            members: Vec::new(),
+            signals,
+            sender,
+            receiver,
+            started: 0,
+            killed: BTreeMap::new(),
+            told: Vec::new(),
+            acknowledged: BTreeMap::new(),
+        }
     }
 
     /// Starts a candidate in this place.
@@ -200,6 +226,7 @@ impl Fleet {
 
     fn take_in(&mut self, message: Option<Message>) -> Result<(), Halt> {
         match message {
+            Some(Message::Told(told)) if told.is("acknowledged") => self.acknowledge(told),
             Some(Message::Told(told)) => self.told.push(told),
             Some(Message::Ended { process }) => {
                 let member = self.members.iter_mut().find(|member| member.process == process);
@@ -214,6 +241,13 @@ impl Fleet {
             None => {}
         }
         Ok(())
+    }
+
+    fn acknowledge(&mut self, told: Told) {
+        let (Some(counter), at) = (told.counter, told.at) else { return };
+        let new = Acknowledged { first: counter, last: counter, from: at, until: at };
+        let known = self.acknowledged.entry((told.candidate, told.term)).or_insert(new);
+        (known.last, known.until) = (known.last.max(counter), at);
     }
 
     /// Sends a signal to a process, and tells the instant just before.

@@ -3,6 +3,7 @@
 //! To have drills on another store: implement [`Ground`] and [`Workload`] for it, and name them in
 //! [`ground`] and [`workload`].
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -44,6 +45,14 @@ pub(crate) trait Ground {
     /// Makes what the drill needs in the store, under names of its own.
     fn prepare(&self) -> Doing<'_, ()>;
 
+    /// Whether there may be something of the drill's in the store, though `prepare` failed.
+    fn is_touched(&self) -> bool;
+
+    /// Whether a restart of the store may lose writes that it has acknowledged.
+    fn may_forget(&self) -> bool {
+        false
+    }
+
     /// The store with the drill's own names in it, straight to the server.
     fn url(&self) -> String;
 
@@ -57,11 +66,23 @@ pub(crate) trait Ground {
     /// All that the workload wrote, in the order in which it did.
     fn rows(&self) -> Doing<'_, Vec<Row>>;
 
-    /// Removes what the drill left in the store. Refused while somebody leads.
-    fn clean_up<'a>(&'a self, opened: &'a Opened, election: &'a Name) -> Doing<'a, ()>;
+    /// Removes what the drill and these candidates left in the store. Refused while somebody leads.
+    fn clean_up<'a>(&'a self, left: &'a Left<'a>) -> Doing<'a, ()>;
 
     /// What is left behind if that fails, for people who have to remove it by hand.
     fn leavings(&self) -> String;
+}
+
+/// Who was in the store.
+#[cfg_attr(
+    not(all(feature = "sqlite", feature = "redis")),
+    allow(dead_code, reason = "each store asks for a part of it")
+)]
+pub(crate) struct Left<'a> {
+    pub(crate) opened: &'a Opened,
+    pub(crate) election: &'a Name,
+    /// Every process that told of itself.
+    pub(crate) candidates: BTreeSet<String>,
 }
 
 /// Something that takes its time.
@@ -192,13 +213,12 @@ fn no_drill(scheme: &str) -> Failure {
 /// Leaves the store as it was found. The last leader's lease may have to run out first.
 pub(crate) async fn clean_up(
     ground: &dyn Ground,
-    opened: &Opened,
-    election: &Name,
+    left: &Left<'_>,
     ttl: Duration,
 ) -> Result<(), Failure> {
     let end = BootClock::time() + ttl + Duration::from_secs(2);
     loop {
-        match ground.clean_up(opened, election).await {
+        match ground.clean_up(left).await {
             Err(_) if BootClock::time() < end => {
                 let again = BootClock::time() + Duration::from_millis(100);
                 BootClock.sleep_until(again).await;

@@ -1,7 +1,9 @@
 //! The verdict on a record, and the numbers for each fault.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::fleet::Acknowledged;
 use super::plan::Fault;
 use super::record::{Record, Reign};
 use super::rounds::Round;
@@ -9,6 +11,10 @@ use super::show::show_gap;
 
 /// How many sentences about broken promises are shown.
 pub(crate) const SHOWN_MAX: usize = 10;
+
+/// What is said of a drill in which nothing happened.
+pub(crate) const NOTHING_SHOWN: &str =
+    "no fault happened, so nothing was shown; give it more time with --for";
 
 /// What came out for one fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +26,8 @@ pub(crate) struct Line {
     pub(crate) overlaps: usize,
     pub(crate) stopped_by_fence: usize,
     pub(crate) stopped_by_clock: usize,
+    /// Writes that the store had acknowledged and does not have.
+    pub(crate) lost: usize,
     /// How many terms began in its rounds.
     pub(crate) terms: usize,
 }
@@ -44,6 +52,9 @@ pub(crate) struct Judgement {
     pub(crate) terms: usize,
     pub(crate) writes: usize,
     pub(crate) stopped: usize,
+    /// Writes that the store had acknowledged and does not have; `violations` has those that its
+    /// promise does not admit.
+    pub(crate) lost: usize,
     /// Changes of hands that no fault explains.
     pub(crate) unplanned: usize,
 }
@@ -68,13 +79,21 @@ pub(crate) fn judge(record: &Record, found: Option<String>) -> Judgement {
         violations.extend(sentences.map(|sentence| without_incarnations(record, sentence)));
     }
     violations.extend(counted_wrong(record));
+    let losses = losses(record);
+    violations.extend(losses.iter().filter(|loss| !loss.admitted).map(Loss::sentence));
+    if record.rounds.is_empty() && record.cut_short.is_none() && violations.is_empty() {
+        violations.push(NOTHING_SHOWN.to_owned());
+    }
     if record.admits_overlap {
         violations.extend(too_long(record, &overlaps));
     } else if !overlaps.is_empty() && violations.is_empty() {
         violations.push(format!("I1: {} reigns overlap", overlaps.len()));
     }
-    let lines: Vec<Line> =
-        faults(record).into_iter().map(|fault| line(record, fault, &reigns, &overlaps)).collect();
+    let line = |fault| Line {
+        lost: losses.iter().filter(|loss| loss.fault == Some(fault)).map(|loss| loss.count).sum(),
+        ..line(record, fault, &reigns, &overlaps)
+    };
+    let lines: Vec<Line> = faults(record).into_iter().map(line).collect();
     let stopped = lines.iter().map(|line| line.stopped_by_fence + line.stopped_by_clock).sum();
     let explained = |round: &&Round| round.changes || record.next(round, &reigns).is_some();
     let planned = record.rounds.iter().filter(explained).count() + 1;
@@ -83,8 +102,9 @@ pub(crate) fn judge(record: &Record, found: Option<String>) -> Judgement {
         overlaps: overlaps.len(),
         longest_overlap: overlaps.iter().map(|overlap| overlap.lasts).max(),
         terms: reigns.len(),
-        writes: record.rows.len(),
+        writes: record.rows().len(),
         stopped,
+        lost: losses.iter().map(|loss| loss.count).sum(),
         unplanned: reigns.len().saturating_sub(planned),
         lines,
     }
@@ -147,6 +167,7 @@ fn line(record: &Record, fault: Fault, reigns: &[Reign], overlaps: &[Overlap<'_>
         overlaps: overlaps.iter().filter(|overlap| in_rounds(overlap.later.from)).count(),
         stopped_by_fence: told("write_refused"),
         stopped_by_clock: told("write_withheld"),
+        lost: 0,
         terms: reigns.iter().filter(began).filter(|reign| in_rounds(reign.from)).count(),
     }
 }
@@ -168,13 +189,14 @@ fn overlaps(reigns: &[Reign]) -> Vec<Overlap<'_>> {
         .collect()
 }
 
-/// Every leader went on counting where the one before it stopped: otherwise a write was lost or
-/// came late. One that a leader was not sure of may be there twice, while its term lasts.
+/// Every leader went on counting where the one before it stopped: otherwise a write came late, or
+/// one in the middle was lost. One that a leader was not sure of may be there twice, while its term
+/// lasts.
 fn counted_wrong(record: &Record) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut last = (0, 0);
     let mut first_of_term = 0;
-    for row in &record.rows {
+    for row in record.rows() {
         let (term, counter) = (row.term, row.counter);
         if term == last.0 && (first_of_term..=last.1).contains(&counter) {
             continue;
@@ -191,6 +213,51 @@ fn counted_wrong(record: &Record) -> Vec<String> {
         last = (term, counter);
     }
     wrong
+}
+
+/// Writes of one reign that were acknowledged and are not there.
+struct Loss<'a> {
+    term: u64,
+    acknowledged: &'a Acknowledged,
+    count: usize,
+    /// In whose rounds it was.
+    fault: Option<Fault>,
+    /// The store was restarted after them, and promises nothing for that.
+    admitted: bool,
+}
+
+impl Loss<'_> {
+    fn sentence(&self) -> String {
+        let Loss { term, acknowledged: Acknowledged { first, last, .. }, count, .. } = self;
+        format!(
+            "lost: {count} of the writes {first} to {last} of term {term} were acknowledged and \
+             are not there"
+        )
+    }
+}
+
+fn losses(record: &Record) -> Vec<Loss<'_>> {
+    let Some(rows) = &record.rows else { return Vec::new() };
+    let there: BTreeSet<(&str, u64, u64)> =
+        rows.iter().map(|row| (row.candidate.as_str(), row.term, row.counter)).collect();
+    let mut losses = Vec::new();
+    for ((candidate, term), acknowledged) in &record.acknowledged {
+        let Acknowledged { first, last, from, until } = *acknowledged;
+        let missing = |counter: &u64| !there.contains(&(candidate.as_str(), *term, *counter));
+        let count = (first..=last).filter(missing).count();
+        let forgot = |round: &&Round| {
+            let over = round.over.unwrap_or(record.ended);
+            record.may_forget && round.fault == Fault::Restart && from <= over
+        };
+        let restart = record.rounds.iter().find(forgot);
+        let last = record.rounds.iter().rev().find(|round| round.at <= until);
+        let round = restart.or(last).or(record.rounds.first());
+        let (fault, admitted) = (round.map(|round| round.fault), restart.is_some());
+        if count > 0 {
+            losses.push(Loss { term: *term, acknowledged, count, fault, admitted });
+        }
+    }
+    losses
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@ use tenure::{Name, Time, Timing};
 
 use super::super::fleet::{Told, label};
 use super::super::ground::Row;
+use super::super::record::CutShort;
 use super::super::rounds::Round;
+use super::super::show::{fields, verdict};
 use super::*;
 
 fn at(millis: u64) -> Time {
@@ -27,6 +29,7 @@ fn told(process: usize, millis: u64, event: &str, term: u64) -> Told {
         term,
         reason: String::new(),
         until: None,
+        counter: None,
         line: format!("{{\"event\":\"{event}\"}}"),
     }
 }
@@ -38,6 +41,21 @@ fn trusts(process: usize, millis: u64, term: u64, until: u64) -> Told {
 fn row(process: usize, millis: u64, term: u64, counter: u64) -> Row {
     let (checked, at) = (at(millis - 10), at(millis));
     Row { checked, at, term, counter, candidate: candidate(process) }
+}
+
+/// What a leader was told of its writes: which, and when.
+fn acknowledged(
+    process: usize,
+    term: u64,
+    (first, last): (u64, u64),
+    (from, until): (u64, u64),
+) -> ((String, u64), Acknowledged) {
+    let (from, until) = (at(from), at(until));
+    ((candidate(process), term), Acknowledged { first, last, from, until })
+}
+
+fn rows(record: &mut Record) -> &mut Vec<Row> {
+    record.rows.as_mut().unwrap()
 }
 
 /// Three candidates: the first is asked to resign, the second frozen, the third killed.
@@ -62,8 +80,11 @@ pub(in super::super) fn sound() -> Record {
         candidates: 3,
         timing: Timing::new(Duration::from_secs(3)),
         admits_overlap: false,
+        may_forget: false,
         began: at(0),
+        closed: at(8990),
         ended: at(9500),
+        cut_short: None,
         told: vec![
             told(0, 100, "elected", 1),
             trusts(0, 101, 1, 2950),
@@ -89,14 +110,20 @@ pub(in super::super) fn sound() -> Record {
             round(Fault::Freeze, 1, 2500, 2),
             round(Fault::Kill, 2, 6000, 3),
         ],
-        rows: vec![
+        acknowledged: BTreeMap::from([
+            acknowledged(0, 1, (1, 2), (120, 2031)),
+            acknowledged(1, 2, (3, 3), (2101, 2101)),
+            acknowledged(2, 3, (4, 4), (5151, 5151)),
+            acknowledged(0, 4, (6, 6), (6051, 6051)),
+        ]),
+        rows: Some(vec![
             row(0, 120, 1, 1),
             row(0, 2030, 1, 2),
             row(1, 2100, 2, 3),
             row(2, 5150, 3, 4),
             row(2, 6000, 3, 5),
             row(0, 6050, 4, 6),
-        ],
+        ]),
     }
 }
 
@@ -142,7 +169,7 @@ fn two_leaders_at_once_are_noticed_and_counted_for_their_fault() {
 #[test]
 fn work_that_begins_before_it_is_told_is_counted_from_its_first_sign() {
     // The election is told in time, but the work was there before the old trust had ended.
-    assert_noticed("I1", |record| record.rows[3].checked = at(4880));
+    assert_noticed("I1", |record| rows(record)[3].checked = at(4880));
 }
 
 #[test]
@@ -152,7 +179,7 @@ fn each_other_broken_promise_is_noticed() {
             told.term = 3;
         }
     });
-    assert_noticed("I3", |record| record.rows[1].checked = at(2041));
+    assert_noticed("I3", |record| rows(record)[1].checked = at(2041));
     assert_noticed("I3", |record| {
         let revived = trusts(1, 5450, 2, 8000);
         record.told.push(revived);
@@ -161,17 +188,17 @@ fn each_other_broken_promise_is_noticed() {
     assert_noticed("I6", |record| {
         record.told.retain(|t| t.term != 1 || !(t.is("draining") || t.is("stepped_down")));
     });
-    assert_noticed("fence", |record| record.rows.push(row(1, 7000, 2, 7)));
-    assert_noticed("fence", |record| record.rows[3].counter = 3);
-    assert_noticed("fence", |record| drop(record.rows.remove(2)));
+    assert_noticed("fence", |record| rows(record).push(row(1, 7000, 2, 7)));
+    assert_noticed("fence", |record| rows(record)[3].counter = 3);
+    assert_noticed("fence", |record| drop(rows(record).remove(2)));
 }
 
 #[test]
 fn a_write_that_nobody_was_sure_of_may_be_there_twice_in_its_own_term_only() {
     let mut record = sound();
-    record.rows.insert(5, row(2, 5999, 3, 4));
+    rows(&mut record).insert(5, row(2, 5999, 3, 4));
     assert_eq!(judge(&record, None).violations, [""; 0]);
-    assert_noticed("fence", |record| record.rows.push(row(2, 6060, 3, 5)));
+    assert_noticed("fence", |record| rows(record).push(row(2, 6060, 3, 5)));
 }
 
 #[test]
@@ -192,7 +219,7 @@ fn an_overlap_that_the_store_admits_is_measured_and_bounded() {
     assert!(violations.iter().any(|v| v.starts_with("overlap")), "{violations:#?}");
     let mut record = sound();
     record.admits_overlap = true;
-    record.rows.push(row(1, 7000, 2, 7));
+    rows(&mut record).push(row(1, 7000, 2, 7));
     assert!(!judge(&record, None).is_sound());
 }
 
@@ -214,6 +241,90 @@ fn what_may_go_on_has_no_gap_if_it_does() {
 }
 
 #[test]
+fn the_gap_of_the_last_round_counts_too() {
+    let mut record = sound();
+    record.rounds[2] = Round { fault: Fault::Reset, changes: false, ..record.rounds[2].clone() };
+    let gaps = |record: &Record| {
+        let judgement = judge(record, None);
+        let line = judgement.lines.into_iter().find(|line| line.fault == Fault::Reset).unwrap();
+        (line.gaps, judgement.unplanned)
+    };
+    assert_eq!(gaps(&record), (vec![Duration::from_millis(10)], 0));
+    // Who is elected while all are told to end is no successor of anybody.
+    record.closed = at(6005);
+    assert_eq!(gaps(&record).0, []);
+}
+
+#[test]
+fn a_write_that_was_acknowledged_and_is_gone_is_noticed() {
+    // The last of all: nobody counts on from it.
+    assert_noticed("lost: 1 of the writes 6 to 6 of term 4", |record| drop(rows(record).pop()));
+    // A reign of which nothing is left, with the next one counting on as if it had not been.
+    assert_noticed("lost: 1 of the writes 3 to 3 of term 2", |record| {
+        rows(record).remove(2);
+        for row in &mut rows(record)[2..] {
+            row.counter -= 1;
+        }
+    });
+    // Where nobody could be asked, nothing is said to be lost.
+    let mut record = sound();
+    record.rows = None;
+    assert_eq!(judge(&record, None).lost, 0);
+}
+
+#[test]
+fn what_a_restart_loses_is_told_and_fails_only_stores_that_promise_to_keep_it() {
+    let mut record = sound();
+    record.rounds[2] =
+        Round { fault: Fault::Restart, over: Some(at(6040)), ..record.rounds[2].clone() };
+    // Everything before it is gone.
+    record.rows = Some(vec![row(0, 6050, 4, 6)]);
+    rows(&mut record)[0].counter = 1;
+    record.acknowledged.extend([acknowledged(0, 4, (1, 1), (6051, 6051))]);
+    let violations = judge(&record, None).violations;
+    assert!(violations.iter().all(|v| v.starts_with("lost: ")), "{violations:#?}");
+    assert_eq!(violations.len(), 3);
+    record.may_forget = true;
+    let judgement = judge(&record, None);
+    assert_eq!(judgement.violations, [""; 0]);
+    assert_eq!(judgement.lost, 4);
+    let lost = judgement.lines.iter().map(|line| (line.fault, line.lost)).collect::<Vec<_>>();
+    assert_eq!(lost, [(Fault::Freeze, 0), (Fault::Resign, 0), (Fault::Restart, 4)]);
+    assert!(verdict(&record, &judgement).contains("4 acknowledged writes were lost by restarts"));
+    // What was written after the last restart has no such excuse.
+    rows(&mut record).clear();
+    let violations = judge(&record, None).violations;
+    assert!(violations.iter().any(|v| v.contains("of term 4")), "{violations:#?}");
+}
+
+#[test]
+fn a_drill_in_which_nothing_happened_does_not_pass() {
+    let mut record = sound();
+    record.rounds.clear();
+    let judgement = judge(&record, None);
+    assert_eq!(judgement.violations, [NOTHING_SHOWN]);
+    assert!(verdict(&record, &judgement).starts_with("failed: there was no fault"));
+}
+
+#[test]
+fn a_drill_that_was_cut_short_has_not_passed() {
+    let mut record = sound();
+    for (cut_short, says) in [
+        (CutShort::Asked, "interrupted: 3 faults so far, never two"),
+        (CutShort::Broken, "broken off: 3 faults so far, never two"),
+    ] {
+        record.cut_short = Some(cut_short);
+        let judgement = judge(&record, None);
+        let sentence = verdict(&record, &judgement);
+        assert!(sentence.starts_with(says), "{sentence}");
+        let fields = fields(&record, &judgement);
+        assert!(fields.iter().any(|(name, value)| *name == "passed" && *value == false));
+    }
+    record.rounds.clear();
+    assert_eq!(judge(&record, None).violations, [""; 0], "nothing was promised yet");
+}
+
+#[test]
 fn what_was_found_on_the_way_fails_the_verdict() {
     let judgement = judge(&sound(), Some("nobody was elected".to_owned()));
     assert_eq!(judgement.violations, ["nobody was elected"]);
@@ -229,6 +340,7 @@ fn percentiles_are_ones_that_were_measured() {
         overlaps: 0,
         stopped_by_fence: 0,
         stopped_by_clock: 0,
+        lost: 0,
         terms: 0,
     };
     assert_eq!(gaps(0).percentile(50), None);

@@ -34,20 +34,22 @@ mod show;
 mod sqlite;
 mod wall_clock;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tenure::{BootClock, Name};
 use tenure_core::Expiry;
 
 use self::candidate::Brief;
 use self::fleet::{Fleet, Halt};
-use self::ground::Ground;
+use self::ground::{Ground, Left};
 pub(crate) use self::options::DrillOptions;
 use self::place::Place;
 use self::plan::{Fault, Plan};
 use self::progress::Progress;
 use self::proxy::Proxy;
-use self::record::Record;
+use self::record::{CutShort, Record};
 use self::rounds::Scene;
 use self::wall_clock::WallClock;
 use crate::exit::{Exit, Failure};
@@ -62,8 +64,7 @@ pub(crate) async fn run(
     choice: &StoreChoice,
     out: &Output,
 ) -> Result<Exit, Failure> {
-    let signals = Signals::listen()?;
-    options.timing.check_store_minimum(choice.open()?.store.info().min_ttl)?;
+    let mut signals = Signals::listen()?;
     let place = Place::new()?;
     let name = format!("tenure-drill-{:08x}", fastrand::Rng::new().u32(..));
     let election = Name::new(&name)?;
@@ -71,17 +72,33 @@ pub(crate) async fn run(
     let faults = faults(options, &*ground)?;
     let steps = faults.contains(&Fault::Clock);
     let clock = steps.then(|| WallClock::new(place.path())).transpose()?;
-    out.say(&introduction(options, choice, &faults, &election));
-
+    if let Some(dir) = &options.report {
+        // Not after an hour of work.
+        report::prepare(dir)?;
+    }
     let opened = StoreChoice::new(Some(&ground.url()))?.open()?;
     let drill = Drill { options, choice, election: &election, ground: &*ground, opened, out };
-    let done = match ground.prepare().await {
-        Ok(()) => drill.perform(&faults, clock, &place, signals).await,
-        Err(failure) => Err(failure),
+    let begun = drill.begin(&faults, &mut signals).await;
+    let done = match begun {
+        Ok(None) => drill.perform(&faults, clock, &place, signals).await,
+        // Nothing was done to the store, or nearly nothing.
+        not_begun => {
+            let is_clean = !ground.is_touched() || drill.clean_up(BTreeSet::new()).await;
+            let exit = not_begun?.map_or(Exit::DONE, Exit::by_signal);
+            return Ok(if is_clean { exit } else { Exit::FAILED });
+        }
     };
-    drill.clean_up().await;
-    let (record, halted) = done?;
-    conclude(&record, halted, options, out)
+    let (record, halted) = match done {
+        Ok(done) => done,
+        Err(failure) => {
+            drill.clean_up(BTreeSet::new()).await;
+            return Err(failure);
+        }
+    };
+    let candidates = record.told.iter().map(|told| told.candidate.clone()).collect();
+    let is_clean = drill.clean_up(candidates).await;
+    let exit = conclude(&record, halted, options, out)?;
+    Ok(if exit == Exit::DONE && !is_clean { Exit::FAILED } else { exit })
 }
 
 /// One drill, while it leaves something in the store.
@@ -95,6 +112,22 @@ struct Drill<'a> {
 }
 
 impl Drill<'_> {
+    /// Gets the store ready. A signal, if one came before it was.
+    async fn begin(
+        &self,
+        faults: &[Fault],
+        signals: &mut Signals,
+    ) -> Result<Option<Signal>, Failure> {
+        let Drill { options, choice, election, ground, opened, out } = self;
+        options.timing.check_store_minimum(opened.store.info().min_ttl)?;
+        out.say(&introduction(options, choice, faults, election));
+        tokio::select! {
+            biased;
+            signal = signals.end() => Ok(Some(signal)),
+            ready = ground.prepare() => ready.map(|()| None),
+        }
+    }
+
     /// Goes through all rounds. Whatever happened, nobody takes part any more afterwards.
     async fn perform(
         &self,
@@ -127,9 +160,18 @@ impl Drill<'_> {
         };
         let began = BootClock::time();
         let plan = Plan::new(options.seed, faults, timing.renew_every);
-        let halted = scene.run(plan, options.extent).await.err();
+        let mut halted = scene.run(plan, options.extent).await.err();
+        let closed = BootClock::time();
         scene.fleet.finish(timing.drain + Duration::from_secs(5)).await;
         let ended = BootClock::time();
+        // Without them the rest is still evidence.
+        let rows = match ground.rows().await {
+            Ok(rows) => Some(rows),
+            Err(failure) => {
+                halted = halted.or(Some(Halt::Broken(failure)));
+                None
+            }
+        };
         let Scene { fleet, rounds, .. } = scene;
         let record = Record {
             election: election.clone(),
@@ -138,27 +180,49 @@ impl Drill<'_> {
             candidates,
             timing,
             admits_overlap: self.opened.store.info().expiry == Expiry::Connection,
+            may_forget: ground.may_forget(),
             began,
+            closed,
             ended,
-            told: fleet.told.clone(),
-            killed: fleet.killed.clone(),
+            cut_short: match halted {
+                None | Some(Halt::Found(_)) => None,
+                Some(Halt::Asked(_)) => Some(CutShort::Asked),
+                Some(Halt::Broken(_)) => Some(CutShort::Broken),
+            },
+            told: fleet.told,
+            killed: fleet.killed,
             rounds,
-            rows: ground.rows().await?,
+            acknowledged: fleet.acknowledged,
+            rows,
         };
         Ok((record, halted))
     }
 
-    /// Leaves the store as it was found.
-    async fn clean_up(&self) {
+    /// Leaves the store as it was found; whether that could be done. Who asks for the end again,
+    /// and again, is left with what is there.
+    async fn clean_up(&self, candidates: BTreeSet<String>) -> bool {
         let Drill { options, election, ground, opened, out, .. } = self;
-        let cleaned = ground::clean_up(*ground, opened, election, options.timing.ttl).await;
-        if let Err(failure) = cleaned {
-            out.warn(&format!(
-                "things of the drill {election} are left in the store ({:#}); {}",
-                failure.error,
-                ground.leavings()
-            ));
-        }
+        let left = Left { opened, election, candidates };
+        let asked_twice = async {
+            match Signals::listen() {
+                Ok(mut signals) => {
+                    signals.end().await;
+                    out.warn("the drill removes what it has made; once more, and it leaves it");
+                    signals.end().await;
+                }
+                Err(_) => std::future::pending().await,
+            }
+        };
+        let why = tokio::select! {
+            cleaned = ground::clean_up(*ground, &left, options.timing.ttl) => match cleaned {
+                Ok(()) => return true,
+                Err(failure) => format!("{:#}", failure.error),
+            },
+            () = asked_twice => "the clean-up was ended".to_owned(),
+        };
+        let leavings = ground.leavings();
+        out.warn(&format!("things of {election} may be left in the store ({why}); {leavings}"));
+        false
     }
 }
 
@@ -221,31 +285,36 @@ fn introduction(
     )
 }
 
+/// Tells what was seen, whatever ended it, and only then writes it down.
 fn conclude(
     record: &Record,
     halted: Option<Halt>,
     options: &DrillOptions,
     out: &Output,
 ) -> Result<Exit, Failure> {
-    let (found, asked) = match halted {
-        None => (None, None),
-        Some(Halt::Found(sentence)) => (Some(sentence), None),
-        Some(Halt::Asked(signal)) => (None, Some(signal)),
-        Some(Halt::Broken(failure)) => return Err(failure),
+    let (found, asked, broken) = match halted {
+        None => (None, None, None),
+        Some(Halt::Found(sentence)) => (Some(sentence), None, None),
+        Some(Halt::Asked(signal)) => (None, Some(signal), None),
+        Some(Halt::Broken(failure)) => (None, None, Some(failure)),
     };
     let judgement = judge::judge(record, found);
-    if let Some(dir) = &options.report {
-        report::write(dir, record, &judgement)?;
-        out.say(&format!("the report is in {}", dir.join("report.html").display()));
-    }
     if out.json {
-        let fields = show::fields(record, &judgement, asked.is_some());
-        out.object(record.ended, "drill", &record.election, fields);
+        out.object(record.ended, "drill", &record.election, show::fields(record, &judgement));
     } else {
         show::table(&judgement).iter().for_each(|line| out.data(line));
         show::complaints(&judgement).iter().for_each(|line| out.data(line));
         out.data(&show::verdict(record, &judgement));
     }
+    let written = options.report.as_ref().map(|dir| {
+        report::write(dir, record, &judgement)?;
+        out.say(&format!("the report is in {}", dir.join("report.html").display()));
+        Ok::<(), Failure>(())
+    });
+    if let Some(failure) = broken {
+        return Err(failure);
+    }
+    written.transpose()?;
     Ok(match asked {
         _ if !judgement.is_sound() => Exit::NEGATIVE,
         Some(signal) => {

@@ -49,7 +49,12 @@ impl TryFrom<DrillArgs> for DrillOptions {
         let extent = match rounds {
             Some(0) => return Err(Failure::usage("--rounds 0 would show nothing; give some")),
             Some(rounds) => Extent::Rounds(rounds),
-            None => Extent::For(time("--for", &duration)?),
+            None => match time("--for", &duration)? {
+                Duration::ZERO => {
+                    return Err(Failure::usage("--for 0s would show nothing; give it some time"));
+                }
+                time => Extent::For(time),
+            },
         };
         let timing = Timing::new(time("--ttl", &ttl)?);
         timing.check()?;
@@ -100,6 +105,7 @@ mod tests {
         for (words, says) in [
             (&["--candidates", "1"][..], "2 to 50"),
             (&["--rounds", "0"], "show nothing"),
+            (&["--for", "0s"], "show nothing"),
             (&["--for", "60"], "--for"),
             (&["--ttl", "1"], "--ttl"),
             (&["--rounds", "1", "--for", "1s"], "cannot be used with"),

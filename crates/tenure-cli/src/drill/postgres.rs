@@ -3,6 +3,7 @@
 //! The schema holds the table that the workload writes to, and all that `tenure migrate` makes, so
 //! that a schema in use is not touched. The fence of both stores is `tenure_fence` there.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure::{BootClock, Name, Term, Time};
@@ -12,11 +13,12 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Transaction};
 
-use super::ground::{BY_NETWORK, BY_PROCESS, Doing, Ground, OwnRuntime, Refusal, Row, Workload};
+use super::ground::{
+    BY_NETWORK, BY_PROCESS, Doing, Ground, Left, OwnRuntime, Refusal, Row, Workload,
+};
 use super::plan::Fault;
 use super::route::Route;
 use crate::exit::Failure;
-use crate::store::Opened;
 
 const PORT: u16 = 5432;
 
@@ -34,6 +36,8 @@ pub(crate) struct PostgresGround {
     route: Route,
     config: PostgresConfig,
     schema: String,
+    /// Set before the schema is asked for: the answer may be lost.
+    is_touched: AtomicBool,
 }
 
 impl PostgresGround {
@@ -41,12 +45,14 @@ impl PostgresGround {
         let schema = election.as_str().replace('-', "_");
         let route = Route::new(url, PORT).ok_or_else(|| Failure::usage("the URL has no host"))?;
         let route = route.with_option("schema", &schema);
-        Ok(PostgresGround { config: plain(&route)?, route, schema })
+        let (config, is_touched) = (plain(&route)?, AtomicBool::new(false));
+        Ok(PostgresGround { route, config, schema, is_touched })
     }
 
     async fn make(&self) -> Result<(), Failure> {
         let client = self.config.connect().await?;
         let schema = quoted(&self.schema);
+        self.is_touched.store(true, Ordering::Relaxed);
         let made = client.batch_execute(&format!("CREATE SCHEMA {schema}")).await;
         made.map_err(|error| match error.code() {
             Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Failure::usage(
@@ -104,6 +110,10 @@ impl Ground for PostgresGround {
         Box::pin(self.make())
     }
 
+    fn is_touched(&self) -> bool {
+        self.is_touched.load(Ordering::Relaxed)
+    }
+
     fn url(&self) -> String {
         self.route.url()
     }
@@ -121,7 +131,7 @@ impl Ground for PostgresGround {
         Box::pin(self.read())
     }
 
-    fn clean_up<'a>(&'a self, _opened: &'a Opened, _election: &'a Name) -> Doing<'a, ()> {
+    fn clean_up<'a>(&'a self, _left: &'a Left<'a>) -> Doing<'a, ()> {
         Box::pin(self.remove())
     }
 

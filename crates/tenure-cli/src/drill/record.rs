@@ -8,7 +8,7 @@ use serde_json::json;
 use tenure::{Name, Term, Time, Timing};
 use tenure_testkit::history::{Event, History, Kind};
 
-use super::fleet::{Told, label};
+use super::fleet::{Acknowledged, Told, label};
 use super::ground::Row;
 use super::plan::Fault;
 use super::rounds::Round;
@@ -26,13 +26,31 @@ pub(crate) struct Record {
     /// Whether the store's promise admits two leaders for a while: one that frees a lease with its
     /// connection can't know whether the holder has noticed.
     pub(crate) admits_overlap: bool,
+    /// Whether a restart of the store may lose writes that it has acknowledged.
+    pub(crate) may_forget: bool,
     pub(crate) began: Time,
+    /// When the candidates were told to end: a reign that begins later is nobody's doing.
+    pub(crate) closed: Time,
     pub(crate) ended: Time,
+    /// Why it did not come to its own end, if it did not.
+    pub(crate) cut_short: Option<CutShort>,
     pub(crate) told: Vec<Told>,
     /// By process.
     pub(crate) killed: BTreeMap<usize, Time>,
     pub(crate) rounds: Vec<Round>,
-    pub(crate) rows: Vec<Row>,
+    /// By candidate and term.
+    pub(crate) acknowledged: BTreeMap<(String, u64), Acknowledged>,
+    /// `None` if the store could not be asked any more.
+    pub(crate) rows: Option<Vec<Row>>,
+}
+
+/// Why a drill ended before its time, though nothing wrong was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CutShort {
+    /// Somebody asked for it.
+    Asked,
+    /// The drill itself could not go on.
+    Broken,
 }
 
 /// One reign as the record shows it.
@@ -70,9 +88,14 @@ impl<'a> Traces<'a> {
 }
 
 impl Record {
+    /// What was written, as far as it is known.
+    pub(crate) fn rows(&self) -> &[Row] {
+        self.rows.as_deref().unwrap_or_default()
+    }
+
     /// The reigns, in the order in which they began.
     pub(crate) fn reigns(&self) -> Vec<Reign> {
-        let traces = Traces::new(&self.rows);
+        let traces = Traces::new(self.rows());
         let elected = self.told.iter().filter(|told| told.is("elected"));
         let mut reigns: Vec<Reign> = elected.map(|told| self.reign(told, &traces)).collect();
         reigns.sort_by_key(|reign| (reign.from, reign.term));
@@ -109,7 +132,7 @@ impl Record {
 
     /// What the checker of the test kit is to judge; instants count from the start of the drill.
     pub(crate) fn history(&self) -> History {
-        let traces = Traces::new(&self.rows);
+        let traces = Traces::new(self.rows());
         let mut history = History::new();
         let mut add = |at: Time, candidate: &str, kind: Kind| {
             history.record(Event::new(self.since(at), &self.election, candidate, kind));
@@ -133,7 +156,7 @@ impl Record {
         for (candidate, at) in dead {
             add(at, candidate, Kind::Killed);
         }
-        for row in &self.rows {
+        for row in self.rows() {
             if let Some(term) = Term::new(row.term) {
                 add(row.checked, &row.candidate, Kind::Trusts { term });
                 add(row.at, &row.candidate, Kind::WriteFenced { term, accepted: true });
@@ -179,8 +202,8 @@ impl Record {
         let next = reigns.iter().find(|reign| reign.term > round.term)?;
         let later = self.rounds.iter().find(|later| later.at > round.at);
         // What begins after the next fault is the doing of that one.
-        let is_its = round.changes || later.is_some_and(|later| next.from <= later.at);
-        is_its.then_some(next)
+        let end = later.map_or(self.closed, |later| later.at);
+        (round.changes || next.from <= end).then_some(next)
     }
 
     /// How long nobody worked because of a round, if somebody else led after it.
@@ -226,7 +249,12 @@ impl Record {
                 add(at, "fault_over", Some(label(round.lane)), round.term, fault);
             }
         }
-        for row in &self.rows {
+        for ((candidate, term), acknowledged) in &self.acknowledged {
+            let Acknowledged { first, last, until, .. } = acknowledged;
+            let rest = format!(",\"first\":{first},\"last\":{last}");
+            add(*until, "acknowledged", Some(candidate.clone()), *term, rest);
+        }
+        for row in self.rows() {
             let rest =
                 format!(",\"counter\":{},\"checked_ns\":{}", row.counter, row.checked.as_nanos());
             add(row.at, "written", Some(row.candidate.clone()), row.term, rest);

@@ -9,21 +9,23 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError};
 use tenure::{BootClock, Error, ErrorKind, Name, Term, Time};
+use tenure_redis::RedisConfig;
 use tenure_redis::fence::{Fence, FenceError};
 
-use super::ground::{BY_NETWORK, BY_PROCESS, Doing, Ground, OwnRuntime, Refusal, Row, Workload};
+use super::ground::{
+    BY_NETWORK, BY_PROCESS, Doing, Ground, Left, OwnRuntime, Refusal, Row, Workload,
+};
 use super::plan::Fault;
 use super::route::Route;
 use crate::exit::Failure;
-use crate::store::Opened;
 
 const PORT: u16 = 6379;
 
 /// How long a call of the drill itself may take.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// How many keys one look takes, so that a large database is not held up.
-const SCAN: usize = 1000;
+/// How many keys are deleted at once.
+const DELETED_AT_ONCE: usize = 500;
 
 pub(crate) struct RedisGround {
     /// With the prefix in it.
@@ -60,25 +62,20 @@ impl RedisGround {
         Ok(lines.iter().filter_map(|line| parsed(line)).collect())
     }
 
-    async fn remove(&self) -> Result<(), Failure> {
+    /// Deletes the keys by their names. Looking for them would mean to look at every key of a
+    /// database that may be large and busy.
+    async fn remove(&self, left: &Left<'_>) -> Result<(), Failure> {
+        let store = RedisConfig::from_url(&self.route.url())?.open()?;
+        let candidates = left.candidates.iter().map(String::as_str);
+        let mut keys = store.key_names(left.election, candidates)?;
+        keys.push(self.data.clone());
         let mut connection = connect(&self.client, WITHIN).await?;
-        let pattern = format!("*{}*", self.mark);
-        let mut cursor = "0".to_owned();
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN);
-            let (next, keys): (String, Vec<String>) =
-                scan.query_async(&mut connection).await.map_err(|error| unusable(&error))?;
-            if !keys.is_empty() {
-                let done: Result<(), RedisError> =
-                    redis::cmd("DEL").arg(&keys).query_async(&mut connection).await;
-                done.map_err(|error| unusable(&error))?;
-            }
-            if next == "0" {
-                return Ok(());
-            }
-            cursor = next;
+        for keys in keys.chunks(DELETED_AT_ONCE) {
+            let done: Result<(), RedisError> =
+                redis::cmd("DEL").arg(keys).query_async(&mut connection).await;
+            done.map_err(|error| unusable(&error))?;
         }
+        Ok(())
     }
 }
 
@@ -95,6 +92,15 @@ impl Ground for RedisGround {
     /// Keys come by themselves.
     fn prepare(&self) -> Doing<'_, ()> {
         Box::pin(async move { connect(&self.client, WITHIN).await.map(drop) })
+    }
+
+    fn is_touched(&self) -> bool {
+        false
+    }
+
+    /// Whatever its settings, it may acknowledge a write before the disk has it.
+    fn may_forget(&self) -> bool {
+        true
     }
 
     fn url(&self) -> String {
@@ -115,8 +121,8 @@ impl Ground for RedisGround {
         Box::pin(self.read())
     }
 
-    fn clean_up<'a>(&'a self, _opened: &'a Opened, _election: &'a Name) -> Doing<'a, ()> {
-        Box::pin(self.remove())
+    fn clean_up<'a>(&'a self, left: &'a Left<'a>) -> Doing<'a, ()> {
+        Box::pin(self.remove(left))
     }
 
     fn leavings(&self) -> String {

@@ -156,7 +156,11 @@ impl Scene<'_> {
                 if let Some(command) = &self.restart_cmd {
                     restart::run(command, &mut self.fleet).await?;
                 }
-                (BootClock::time(), 1)
+                let over = BootClock::time();
+                if let Some(round) = self.rounds.last_mut() {
+                    round.over = Some(over);
+                }
+                (over, 1)
             }
             Fault::Delay => (at, 2),
             _ => (at, 1),

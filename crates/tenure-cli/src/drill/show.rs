@@ -5,12 +5,12 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
-use super::judge::{Judgement, Line, SHOWN_MAX};
-use super::record::Record;
+use super::judge::{Judgement, Line, NOTHING_SHOWN, SHOWN_MAX};
+use super::record::{CutShort, Record};
 use crate::output::Fields;
 
 /// The columns of the table of faults.
-pub(crate) const HEADER: [&str; 9] = [
+pub(crate) const HEADER: [&str; 10] = [
     "FAULT",
     "ROUNDS",
     "GAP P50",
@@ -19,11 +19,12 @@ pub(crate) const HEADER: [&str; 9] = [
     "OVERLAPS",
     "STOPPED BY FENCE",
     "BY CLOCK",
+    "LOST",
     "TERMS",
 ];
 
 /// One line of that table.
-pub(crate) fn cells(line: &Line) -> [String; 9] {
+pub(crate) fn cells(line: &Line) -> [String; 10] {
     [
         line.fault.name().to_owned(),
         line.rounds.to_string(),
@@ -33,6 +34,7 @@ pub(crate) fn cells(line: &Line) -> [String; 9] {
         line.overlaps.to_string(),
         line.stopped_by_fence.to_string(),
         line.stopped_by_clock.to_string(),
+        line.lost.to_string(),
         line.terms.to_string(),
     ]
 }
@@ -65,13 +67,26 @@ pub(crate) fn table(judgement: &Judgement) -> Vec<String> {
     table.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
+/// The verdict in a word or two.
+pub(crate) fn outcome(record: &Record, judgement: &Judgement) -> &'static str {
+    match record.cut_short {
+        _ if !judgement.is_sound() => "failed",
+        None => "passed",
+        Some(CutShort::Asked) => "interrupted",
+        Some(CutShort::Broken) => "broken off",
+    }
+}
+
 /// The verdict in a sentence.
 pub(crate) fn verdict(record: &Record, judgement: &Judgement) -> String {
-    let Judgement { overlaps, terms, writes, stopped, unplanned, .. } = *judgement;
+    let Judgement { overlaps, terms, writes, stopped, lost, unplanned, .. } = *judgement;
     let faults = match record.rounds.len() {
         1 => "1 fault".to_owned(),
         rounds => format!("{rounds} faults"),
     };
+    if judgement.violations == [NOTHING_SHOWN] {
+        return "failed: there was no fault in which a promise could have been broken".to_owned();
+    }
     if !judgement.is_sound() {
         let broken = judgement.violations.len();
         let times = if broken == 1 { "once".to_owned() } else { format!("{broken} times") };
@@ -95,9 +110,18 @@ pub(crate) fn verdict(record: &Record, judgement: &Judgement) -> String {
             show_gap(longest)
         ),
     };
+    let lost = match lost {
+        0 => String::new(),
+        _ => format!(
+            "; {lost} acknowledged writes were lost by restarts, against which this store \
+             promises nothing"
+        ),
+    };
+    let outcome = outcome(record, judgement);
+    let so_far = if record.cut_short.is_some() { " so far" } else { "" };
     format!(
-        "passed: {faults}, {leaders}, {terms} terms that only rose, {writes} writes kept, \
-         {stopped} stale ones stopped{unplanned}"
+        "{outcome}: {faults}{so_far}, {leaders}, {terms} terms that only rose, {writes} writes \
+         kept, {stopped} stale ones stopped{lost}{unplanned}"
     )
 }
 
@@ -112,11 +136,12 @@ pub(crate) fn complaints(judgement: &Judgement) -> Vec<String> {
 }
 
 /// The result as one object.
-pub(crate) fn fields(record: &Record, judgement: &Judgement, interrupted: bool) -> Fields {
-    let Judgement { overlaps, terms, writes, stopped, unplanned, .. } = *judgement;
+pub(crate) fn fields(record: &Record, judgement: &Judgement) -> Fields {
+    let Judgement { overlaps, terms, writes, stopped, lost, unplanned, .. } = *judgement;
     vec![
-        ("passed", json!(judgement.is_sound() && !interrupted)),
-        ("interrupted", json!(interrupted)),
+        ("passed", json!(judgement.is_sound() && record.cut_short.is_none())),
+        ("interrupted", json!(record.cut_short == Some(CutShort::Asked))),
+        ("broken_off", json!(record.cut_short == Some(CutShort::Broken))),
         ("store", json!(record.store)),
         ("seed", json!(record.seed)),
         ("candidates", json!(record.candidates)),
@@ -129,6 +154,7 @@ pub(crate) fn fields(record: &Record, judgement: &Judgement, interrupted: bool) 
         ("terms", json!(terms)),
         ("writes", json!(writes)),
         ("stale_writes_stopped", json!(stopped)),
+        ("writes_lost", json!(lost)),
         ("unplanned_changes", json!(unplanned)),
         ("faults", judgement.lines.iter().map(line_object).collect()),
         ("violations", json!(judgement.violations)),
@@ -146,6 +172,7 @@ fn line_object(line: &Line) -> Value {
         "overlaps": line.overlaps,
         "stopped_by_fence": line.stopped_by_fence,
         "stopped_by_clock": line.stopped_by_clock,
+        "lost": line.lost,
         "terms": line.terms,
     })
 }

@@ -1,18 +1,19 @@
 //! Drills on SQLite: processes on the same file, and the workload in another one.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior};
 use tenure::{BootClock, Error, ErrorKind, Name, Term, Time};
-use tenure_sqlite::SqliteConfig;
 use tenure_sqlite::fence::{self, FenceError};
+use tenure_sqlite::{SqliteConfig, SqliteStore};
 
-use super::ground::{BY_PROCESS, Doing, Ground, Refusal, Row, Workload};
+use super::ground::{BY_PROCESS, Doing, Ground, Left, Refusal, Row, Workload};
 use super::plan::Fault;
 use super::route::Route;
 use crate::exit::Failure;
-use crate::store::{Opened, StoreChoice};
+use crate::store::StoreChoice;
 
 /// Where the workload writes, inside the drill's own directory.
 const DATA: &str = "data.db";
@@ -24,13 +25,35 @@ pub(crate) struct SqliteGround {
     url: String,
     leases: PathBuf,
     data: PathBuf,
+    /// There was no such file before the drill.
+    is_new: bool,
 }
 
 impl SqliteGround {
     pub(crate) fn new(choice: &StoreChoice, place: &Path) -> Result<SqliteGround, Failure> {
         let config = SqliteConfig::from_url(&choice.url)?;
         let (leases, data) = (config.path().to_owned(), place.join(DATA));
-        Ok(SqliteGround { url: choice.url.clone(), leases, data })
+        Ok(SqliteGround { url: choice.url.clone(), leases, data, is_new: choice.is_missing() })
+    }
+
+    async fn remove(&self, store: &SqliteStore, election: &Name) -> Result<(), Failure> {
+        store.forget(election).await?;
+        if !self.is_new || !store.elections().await?.is_empty() {
+            return Ok(());
+        }
+        // Nobody else has come to use it: it goes as it came, with all that SQLite and the store
+        // have put beside it.
+        let beside = |end: &str| {
+            let mut path = self.leases.clone().into_os_string();
+            path.push(end);
+            PathBuf::from(path)
+        };
+        fs::remove_file(&self.leases)?;
+        for end in ["-wal", "-shm", "-journal"] {
+            let _there_may_be_none = fs::remove_file(beside(end));
+        }
+        let _there_may_be_none = fs::remove_dir_all(beside("-hints"));
+        Ok(())
     }
 
     fn read(&self) -> Result<Vec<Row>, Failure> {
@@ -71,6 +94,10 @@ impl Ground for SqliteGround {
         Box::pin(async move { open(&self.data).map(drop) })
     }
 
+    fn is_touched(&self) -> bool {
+        self.is_new
+    }
+
     fn url(&self) -> String {
         self.url.clone()
     }
@@ -93,10 +120,10 @@ impl Ground for SqliteGround {
         Box::pin(async move { self.read() })
     }
 
-    fn clean_up<'a>(&'a self, opened: &'a Opened, election: &'a Name) -> Doing<'a, ()> {
+    fn clean_up<'a>(&'a self, left: &'a Left<'a>) -> Doing<'a, ()> {
         Box::pin(async move {
-            match opened.sqlite() {
-                Some(store) => Ok(store.forget(election).await?),
+            match left.opened.sqlite() {
+                Some(store) => self.remove(store, left.election).await,
                 None => Ok(()),
             }
         })

@@ -4,6 +4,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -42,6 +43,72 @@ impl Postgres {
 
     pub(crate) fn number(&self, sql: &str) -> i64 {
         self.runtime.block_on(self.client.query_one(sql, &[])).unwrap().get(0)
+    }
+}
+
+/// A Postgres server of one test's own, which may crash without harm to others. Dropping it ends
+/// it.
+pub(crate) struct OwnPostgres {
+    bin: PathBuf,
+    /// The user and group to run it as, if we are root.
+    owner: Option<(u32, u32)>,
+    home: TempDir,
+    port: u16,
+}
+
+impl OwnPostgres {
+    /// `None`, with a sentence, if `cargo xtask test` did not say where its programs are.
+    pub(crate) fn start() -> Option<OwnPostgres> {
+        let Some(bin) = std::env::var_os("TENURE_TEST_POSTGRES_BIN").map(PathBuf::from) else {
+            crate::common::skipped("TENURE_TEST_POSTGRES_BIN is not set; use `cargo xtask test`");
+            return None;
+        };
+        let owner = std::env::var("TENURE_TEST_POSTGRES_OWNER").ok().map(|ids| {
+            let (uid, gid) = ids.split_once(':').unwrap();
+            (uid.parse().unwrap(), gid.parse().unwrap())
+        });
+        let home = tempfile::tempdir().unwrap();
+        if let Some((uid, gid)) = owner {
+            std::os::unix::fs::chown(home.path(), Some(uid), Some(gid)).unwrap();
+        }
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = OwnPostgres { bin, owner, home, port };
+        let initdb = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "-D", "data"];
+        assert!(server.run("initdb", &initdb));
+        let settings =
+            format!("-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=");
+        assert!(server.run("pg_ctl", &["-D", "data", "-w", "-l", "log", "-o", &settings, "start"]));
+        Some(server)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// For a shell: has the server end as if it had crashed, and starts it again.
+    pub(crate) fn crash_command(&self) -> String {
+        let as_owner = self.owner.map_or(String::new(), |(uid, gid)| {
+            format!("setpriv --reuid {uid} --regid {gid} --clear-groups ")
+        });
+        let (home, pg_ctl) = (self.home.path().display(), self.bin.join("pg_ctl"));
+        let pg_ctl = pg_ctl.display();
+        format!("cd {home} && {as_owner}{pg_ctl} -D data -w -m immediate -l log restart")
+    }
+
+    fn run(&self, name: &str, args: &[&str]) -> bool {
+        let mut command = Command::new(self.bin.join(name));
+        command.args(args).current_dir(self.home.path()).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        if let Some((uid, gid)) = self.owner {
+            command.uid(uid).gid(gid);
+        }
+        command.status().unwrap().success()
+    }
+}
+
+impl Drop for OwnPostgres {
+    fn drop(&mut self) {
+        self.run("pg_ctl", &["-D", "data", "-m", "immediate", "stop"]);
     }
 }
 

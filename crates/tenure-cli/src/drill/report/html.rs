@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::super::judge::Judgement;
 use super::super::record::Record;
-use super::super::show::{cells, complaints, show_gap, verdict};
+use super::super::show::{cells, complaints, outcome, show_gap, verdict};
 use super::{clock, dots, escaped};
 use crate::output::show_short;
 use crate::wall;
@@ -20,6 +20,7 @@ h1{font-size:24px;margin:0 0 12px}h2{font-size:17px;margin:36px 0 10px}\
 p,li{max-width:76ch}p{margin:8px 0}.dim{color:var(--dim)}\
 .verdict{border-left:5px solid var(--good);background:var(--card);padding:12px 16px;\
 font-size:16px;max-width:none}.verdict.bad{border-color:var(--bad)}\
+.verdict.open{border-color:var(--dim)}\
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}\
 th,td{padding:6px 14px;text-align:right;border-bottom:1px solid var(--rule)}\
 th{color:var(--dim);font-weight:500;font-size:13px;vertical-align:bottom}\
@@ -31,7 +32,7 @@ th:first-child,td:first-child{text-align:left;padding-left:0}\
 .dots .rule{stroke:var(--rule)}code{font-family:ui-monospace,monospace;font-size:.92em}\
 @media print{main{max-width:none}}";
 
-const HEADER: [&str; 9] = [
+const HEADER: [&str; 10] = [
     "fault",
     "rounds",
     "gap p50",
@@ -40,19 +41,24 @@ const HEADER: [&str; 9] = [
     "overlaps",
     "stale writes stopped by the fence",
     "by the clock",
+    "acknowledged writes lost",
     "terms",
 ];
 
 /// The whole page.
 pub(super) fn page(record: &Record, judgement: &Judgement, timeline: &str) -> String {
-    let outcome = if judgement.is_sound() { "passed" } else { "failed" };
+    let outcome = outcome(record, judgement);
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
          <title>tenure drill: {outcome}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <h1>Failover drill</h1>\n"
     );
-    let class = if judgement.is_sound() { "verdict" } else { "verdict bad" };
+    let class = match outcome {
+        "passed" => "verdict",
+        "failed" => "verdict bad",
+        _ => "verdict open",
+    };
     let _ = writeln!(
         page,
         "<p class=\"{class}\">{}</p>",
@@ -160,6 +166,9 @@ noticed. There the overlap must end within a ttl, and the fence must stop the ol
 <li><b>Stale writes stopped</b>: a candidate that goes on after a freeze, or that was cut off, tries
 to finish its write under its old term. The fence in the data refuses it, or the candidate sees by
 its own clock that its trust has ended.</li>
+<li><b>Acknowledged writes lost</b>: the store had told the leader that they were done, and at the
+end they are not there. It must be 0, except for restarts of a store that keeps its data in memory
+(Redis): what it then forgets depends on how it is set up, and elections do not rest on it.</li>
 <li>In the picture, a leader that is frozen or cut off stays trusted (hatched) until its lease nears
 its end. Its successor begins only after that.</li>
 </ul>
@@ -167,8 +176,10 @@ its end. Its successor begins only after that.</li>
 <p>A checker that knows nothing but the recorded events holds them against the promises: at most one
 candidate trusts itself at any instant (I1); terms only rise (I2); nobody acts outside its reign
 (I3); each reign ends with exactly one step-down, told in order (I6). Every leader goes on counting
-where the one before it stopped, so a write that is lost or late is seen (fence). All times are
-those of one clock, CLOCK_BOOTTIME of this machine; <code>history.jsonl</code> has every event.</p>
+where the one before it stopped, so a write that comes late is seen (fence). Each leader tells which
+writes were acknowledged to it, so one that is lost is seen, even if it was the last (lost); of one
+that is killed, what it could still tell. All times are those of one clock, CLOCK_BOOTTIME of this
+machine; <code>history.jsonl</code> has every event.</p>
 <p class=\"dim\">A drill shows what happened in these rounds, with these timings, on this machine.
 It can find a fault; it can't prove that there is none.</p>
 ";

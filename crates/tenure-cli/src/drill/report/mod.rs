@@ -14,6 +14,15 @@ use super::judge::Judgement;
 use super::record::Record;
 use crate::exit::Failure;
 
+/// Makes the directory, and sees whether a file can be written there.
+pub(crate) fn prepare(dir: &Path) -> Result<(), Failure> {
+    let about = || format!("can't write the report into {}", dir.display());
+    fs::create_dir_all(dir).with_context(about)?;
+    let probe = dir.join(format!(".tenure-drill-{}", std::process::id()));
+    fs::write(&probe, "").with_context(about)?;
+    Ok(fs::remove_file(&probe).with_context(about)?)
+}
+
 /// Writes `history.jsonl`, `report.html` and `timeline.svg`.
 pub(crate) fn write(dir: &Path, record: &Record, judgement: &Judgement) -> Result<(), Failure> {
     let about = || format!("can't write the report into {}", dir.display());

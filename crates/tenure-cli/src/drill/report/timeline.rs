@@ -11,6 +11,7 @@ use super::super::fleet::label;
 use super::super::judge::Judgement;
 use super::super::plan::Fault;
 use super::super::record::{Record, Reign};
+use super::super::show::outcome;
 use super::{clock, escaped};
 
 const LEFT: f64 = 62.0;
@@ -75,7 +76,7 @@ pub(super) fn draw(record: &Record, judgement: &Judgement) -> String {
 }
 
 fn title(record: &Record, judgement: &Judgement) -> String {
-    let verdict = if judgement.is_sound() { "passed" } else { "failed" };
+    let verdict = outcome(record, judgement);
     format!(
         "tenure drill {verdict}: {} faults, {} candidates, ttl {}, {} overlaps",
         record.rounds.len(),
