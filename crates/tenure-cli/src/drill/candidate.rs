@@ -4,6 +4,7 @@
 //! whether it may and the write itself some time goes by, as it does in real work: a process that
 //! is frozen there writes late, and only the fence can stop that.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::pin::pin;
 use std::process::ExitCode;
@@ -126,9 +127,14 @@ async fn take_part(
     let (candidate, events) = (election.candidate().clone(), election.events());
     narration.spawn(narrate(election.name().clone(), candidate, events, out.clone()));
     election.start().await?;
+    let is_ending = Cell::new(false);
     let leading = async {
         while let Ok(tenure) = election.campaign().await {
             work = reign(Arc::new(tenure), work, out).await?;
+            if is_ending.get() {
+                // Another campaign would undo the end that is under way.
+                std::future::pending::<()>().await;
+            }
         }
         Some(())
     };
@@ -136,6 +142,7 @@ async fn take_part(
         _ = leading => {}
         () = async {
             signals.end().await;
+            is_ending.set(true);
             if let Err(error) = election.stop().await {
                 out.warn(&error.to_string());
             }

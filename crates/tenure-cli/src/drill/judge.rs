@@ -97,6 +97,8 @@ pub(crate) fn judge(record: &Record, found: Option<String>) -> Judgement {
     let stopped = lines.iter().map(|line| line.stopped_by_fence + line.stopped_by_clock).sum();
     let explained = |round: &&Round| round.changes || record.next(round, &reigns).is_some();
     let planned = record.rounds.iter().filter(explained).count() + 1;
+    // Who is elected while all are told to end is no surprise.
+    let in_time = reigns.iter().filter(|reign| reign.from <= record.closed).count();
     Judgement {
         violations,
         overlaps: overlaps.len(),
@@ -105,7 +107,7 @@ pub(crate) fn judge(record: &Record, found: Option<String>) -> Judgement {
         writes: record.rows().len(),
         stopped,
         lost: losses.iter().map(|loss| loss.count).sum(),
-        unplanned: reigns.len().saturating_sub(planned),
+        unplanned: in_time.saturating_sub(planned),
         lines,
     }
 }
@@ -159,7 +161,9 @@ fn line(record: &Record, fault: Fault, reigns: &[Reign], overlaps: &[Overlap<'_>
         record.told.iter().filter(|told| told.is(event) && in_rounds(told.at)).count()
     };
     let first = record.rounds.first().map(|round| round.at);
-    let began = |reign: &&Reign| first.is_some_and(|first| reign.from >= first);
+    let began = |reign: &&Reign| {
+        first.is_some_and(|first| reign.from >= first) && reign.from <= record.closed
+    };
     Line {
         fault,
         rounds: rounds.len(),

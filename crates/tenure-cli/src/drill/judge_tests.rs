@@ -252,7 +252,7 @@ fn the_gap_of_the_last_round_counts_too() {
     assert_eq!(gaps(&record), (vec![Duration::from_millis(10)], 0));
     // Who is elected while all are told to end is no successor of anybody.
     record.closed = at(6005);
-    assert_eq!(gaps(&record).0, []);
+    assert_eq!(gaps(&record), (vec![], 0));
 }
 
 #[test]
