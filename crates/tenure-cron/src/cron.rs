@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use tenure::{BootClock, Clock, Election, Error, ErrorKind, Store};
 use tenure_core::{Ledger, Tick, TickRecord, Transactions, check_job_name};
 use tokio::sync::watch;
 
+use crate::job::check_most;
 use crate::reign::Reign;
-use crate::{CronEvent, Delivery, Job, SystemWall, WallClock};
+use crate::{CronEvent, Delivery, Job, Missed, SystemWall, WallClock};
 
 /// All jobs, by name.
 pub(crate) type Jobs = BTreeMap<String, Arc<Job>>;
@@ -70,8 +72,11 @@ impl Core {
 
     pub(crate) fn tell(&self, event: CronEvent) {
         tracing::debug!(election = %self.election.name(), ?event, "cron");
-        if let Some(tell) = &self.tell {
-            tell(&event);
+        let Some(tell) = &self.tell else { return };
+        // Whoever listens must not be able to end a tick, let alone the reign.
+        if catch_unwind(AssertUnwindSafe(|| tell(&event))).is_err() {
+            let election = self.election.name();
+            tracing::error!(%election, event = event.name(), "on_event panicked; mend it");
         }
     }
 
@@ -177,7 +182,8 @@ impl CronBuilder {
         self
     }
 
-    /// Called for each thing that happens to a tick here. It must not block.
+    /// Called for each thing that happens to a tick here. It must not block. A panic is logged,
+    /// and harms nothing else.
     pub fn on_event(mut self, tell: impl Fn(&CronEvent) + Send + Sync + 'static) -> CronBuilder {
         self.tell = Some(Arc::new(tell));
         self
@@ -198,8 +204,9 @@ impl CronBuilder {
     /// Checks everything.
     ///
     /// # Errors
-    /// `Config` for a name that is not one or comes twice, and for a delivery that the store
-    /// can't keep; `Unsupported` for a store without a ledger.
+    /// `Config` for a name that is not one or comes twice, for more missed ticks than can be
+    /// caught up with, and for a delivery that the store can't keep; `Unsupported` for a store
+    /// without a ledger.
     pub fn build(self) -> Result<Cron, Error> {
         if self.store.ledger().is_none() {
             return Err(no_ledger(&*self.store));
@@ -242,6 +249,11 @@ fn checked(jobs: Vec<Job>, store: &dyn Store) -> Result<Jobs, Error> {
             return Err(Error::config(format!("the timeout of the job {name:?} is zero")));
         }
         let name = job.name.clone();
+        if let Missed::RunAll { most } = job.missed {
+            let about =
+                |error: Error| Error::config(format!("the job {name:?}: {}", error.message()));
+            check_most(most).map_err(about)?;
+        }
         if all.insert(name.clone(), Arc::new(job)).is_some() {
             return Err(Error::config(format!(
                 "there are two jobs of the name {name:?}; give one of them another"

@@ -15,6 +15,9 @@ const KEEP: u32 = 1_000;
 /// How many missed ticks `run-all` catches up with, unless told otherwise.
 const RUN_ALL_MOST: u32 = 100;
 
+/// How many it can be told to catch up with. They are looked up in one go, and all of them wait.
+pub(crate) const RUN_ALL_MAX: u32 = 10_000;
+
 /// What is promised about a tick whose leader dies (K2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -40,7 +43,7 @@ pub enum Missed {
     RunOnce,
     /// Run each of them, in order; of more than `most`, the latest.
     RunAll {
-        /// How many at most.
+        /// How many at most: 1 to 10,000.
         most: u32,
     },
 }
@@ -49,7 +52,8 @@ pub enum Missed {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// Leave it out.
+    /// Leave it out. Not the default with [`Missed::RunAll`], which leaves out nothing that it
+    /// was not told to.
     #[default]
     Skip,
     /// Run it afterwards.
@@ -80,7 +84,7 @@ impl FromStr for Missed {
             ("skip", _) => Ok(Missed::Skip),
             ("run-once", _) => Ok(Missed::RunOnce),
             ("run-all", _) => Ok(Missed::RunAll { most: RUN_ALL_MOST }),
-            (_, Some(Ok(most @ 1..=100_000))) => Ok(Missed::RunAll { most }),
+            (_, Some(Ok(most))) => check_most(most).map(|()| Missed::RunAll { most }),
             _ => Err(choose("missed", text, "skip, run-once, run-all, run-all(50)")),
         }
     }
@@ -96,6 +100,16 @@ impl FromStr for Overlap {
             "allow" => Ok(Overlap::Allow),
             _ => Err(choose("overlap", text, "skip, queue, allow")),
         }
+    }
+}
+
+/// Whether `run-all` can catch up with so many.
+pub(crate) fn check_most(most: u32) -> Result<(), Error> {
+    match most {
+        1..=RUN_ALL_MAX => Ok(()),
+        most => Err(Error::config(format!(
+            "run-all({most}) can't be kept; catch up with 1 to {RUN_ALL_MAX} ticks"
+        ))),
     }
 }
 
@@ -130,7 +144,7 @@ pub struct Job {
     pub(crate) schedule: Schedule,
     pub(crate) delivery: Delivery,
     pub(crate) missed: Missed,
-    pub(crate) overlap: Overlap,
+    overlap: Option<Overlap>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) jitter: Duration,
     pub(crate) grace: Option<Duration>,
@@ -159,7 +173,7 @@ impl Job {
             schedule,
             delivery: Delivery::default(),
             missed: Missed::default(),
-            overlap: Overlap::default(),
+            overlap: None,
             timeout: None,
             jitter: Duration::ZERO,
             grace: None,
@@ -178,9 +192,10 @@ impl Job {
         Job { missed, ..self }
     }
 
-    /// What to do when a tick comes due while the one before it still runs.
+    /// What to do when a tick comes due while the one before it still runs [default: leave it
+    /// out; with [`Missed::RunAll`] run it afterwards].
     pub fn overlap(self, overlap: Overlap) -> Job {
-        Job { overlap, ..self }
+        Job { overlap: Some(overlap), ..self }
     }
 
     /// How long a tick may take; then its work is dropped.
@@ -216,6 +231,15 @@ impl Job {
         &self.schedule
     }
 
+    /// What overlap comes to: whoever wants all that was missed wants what comes meanwhile, too.
+    pub(crate) fn on_overlap(&self) -> Overlap {
+        match (self.overlap, self.missed) {
+            (Some(overlap), _) => overlap,
+            (None, Missed::RunAll { .. }) => Overlap::Queue,
+            (None, _) => Overlap::default(),
+        }
+    }
+
     pub(crate) fn begin(&self, run: Run) -> BoxFuture<'static, Outcome> {
         (self.work)(run)
     }
@@ -241,7 +265,7 @@ impl fmt::Debug for Job {
             .field("schedule", &self.schedule)
             .field("delivery", &self.delivery)
             .field("missed", &self.missed)
-            .field("overlap", &self.overlap)
+            .field("overlap", &self.on_overlap())
             .finish_non_exhaustive()
     }
 }
@@ -256,9 +280,14 @@ mod tests {
         assert_eq!("run-all".parse::<Missed>().unwrap(), Missed::RunAll { most: 100 });
         assert_eq!("allow".parse::<Overlap>().unwrap(), Overlap::Allow);
         assert_eq!("transactional".parse::<Delivery>().unwrap(), Delivery::Transactional);
-        for wrong in ["run-all(0)", "run-all(x)", "all"] {
+        for wrong in ["run-all()", "run-all(x)", "all"] {
             let error = wrong.parse::<Missed>().unwrap_err();
             assert!(error.message().contains("choose one of skip"), "{error}");
+        }
+        assert!("run-all(10000)".parse::<Missed>().is_ok());
+        for wrong in ["run-all(0)", "run-all(10001)"] {
+            let error = wrong.parse::<Missed>().unwrap_err();
+            assert!(error.message().contains("catch up with 1 to 10000 ticks"), "{error}");
         }
         assert!("maybe".parse::<Overlap>().is_err() && "once".parse::<Delivery>().is_err());
     }

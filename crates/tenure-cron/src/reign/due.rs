@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{Job, Missed, Overlap};
 
-/// How many runs of one job wait. What comes on top is left out.
+/// How many runs of one job wait, beside those of a backlog. What comes on top is left out.
 const QUEUE_MAX: usize = 1_000;
 
 /// Something to be done about ticks of a job, in this order.
@@ -36,8 +36,10 @@ pub(crate) struct JobState {
     next: Option<i64>,
     running: usize,
     queue: VecDeque<Pending>,
-    /// Ticks of others that are in the queue or run: they are not taken twice.
+    /// Ticks that are in the queue or run: whoever wants one of them, it is not taken twice.
     in_hand: HashSet<i64>,
+    /// Whether it was told that the ledger is ahead of the clock.
+    told_ahead: bool,
     /// How many ticks since the ledger was last trimmed.
     since_trim: u32,
 }
@@ -52,6 +54,7 @@ impl JobState {
             running: 0,
             queue: VecDeque::new(),
             in_hand: HashSet::new(),
+            told_ahead: false,
             since_trim: 0,
         }
     }
@@ -127,11 +130,16 @@ impl JobState {
         let backlog = pending.len() > 1;
         for one in pending {
             let one = match one {
+                // Somebody asked for it at this very instant.
+                Pending::Run { at, why: Why::Scheduled } if self.in_hand.contains(&at) => continue,
                 Pending::Run { at, why: Why::Scheduled } if self.is_too_much(backlog) => {
                     Pending::Skip { from: at, through: at, count: 1 }
                 }
                 one => one,
             };
+            if let Pending::Run { at, .. } = one {
+                self.in_hand.insert(at);
+            }
             match (self.queue.back_mut(), one) {
                 // Neighbours that are left out are one record.
                 (
@@ -149,7 +157,7 @@ impl JobState {
     /// The next thing to be done now, if there is one. In order, so that what the ledger has of a
     /// job never has a hole.
     pub(crate) fn ready(&mut self) -> Option<Pending> {
-        let may_run = self.running == 0 || self.job.overlap == Overlap::Allow;
+        let may_run = self.running == 0 || self.job.on_overlap() == Overlap::Allow;
         let is_run = matches!(self.queue.front()?, Pending::Run { .. });
         if is_run && !may_run {
             return None;
@@ -172,6 +180,15 @@ impl JobState {
         self.running == 0 && self.queue.is_empty()
     }
 
+    /// The instant that the ledger has got to, if that is still to come by more than the grace;
+    /// once, until the clock has caught up.
+    pub(crate) fn newly_ahead(&mut self, now: i64, grace: i64) -> Option<i64> {
+        let ahead = self.through.saturating_sub(now) > grace;
+        let newly = ahead && !self.told_ahead;
+        self.told_ahead = ahead;
+        newly.then_some(self.through)
+    }
+
     /// Whether its history is to be trimmed now.
     pub(crate) fn wants_trim(&mut self) -> bool {
         self.since_trim += 1;
@@ -185,7 +202,13 @@ impl JobState {
     fn is_too_much(&self, backlog: bool) -> bool {
         let waits = self.queue.iter().any(|one| matches!(one, Pending::Run { .. }));
         let overlaps = self.running > 0 || waits;
-        self.queue.len() >= QUEUE_MAX || !backlog && overlaps && self.job.overlap == Overlap::Skip
+        // A backlog has its own limit, and was cut to the latest of it.
+        let room = match self.job.missed {
+            Missed::RunAll { most } => QUEUE_MAX + most as usize,
+            Missed::Skip | Missed::RunOnce => QUEUE_MAX,
+        };
+        let skips = self.job.on_overlap() == Overlap::Skip;
+        self.queue.len() >= room || !backlog && overlaps && skips
     }
 }
 
@@ -277,6 +300,7 @@ mod tests {
 
     #[test]
     fn a_backlog_is_run_one_by_one_and_never_overtaken_by_what_is_left_out() {
+        // Asked for in so many words: by default nothing is left out with `run-all`.
         let mut state = state(Missed::RunAll { most: 9 }, Overlap::Skip);
         state.add(vec![run(1), run(2)]);
         assert_eq!(all_ready(&mut state), [run(1)]);
@@ -296,6 +320,71 @@ mod tests {
         }
         assert_eq!(state.queue.len(), QUEUE_MAX + 1);
         assert_eq!(state.queue.back(), Some(&skip(1001, 2500)));
+    }
+
+    #[test]
+    fn run_all_runs_its_whole_backlog_and_the_latest_of_it() {
+        let mut state = state(Missed::RunAll { most: 3_000 }, Overlap::Skip);
+        let due = state.due(5_000 * SECOND, 0);
+        state.add(due);
+        let mut ran = Vec::new();
+        while let Some(ready) = state.ready() {
+            if let Pending::Run { at, .. } = ready {
+                state.ended(at);
+                ran.push(at / SECOND);
+            } else {
+                assert_eq!(ready, skip(1, 2_000));
+            }
+        }
+        assert_eq!(ran, (2_001..=5_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn run_all_leaves_nothing_out_by_default() {
+        let job = Job::new("j", Schedule::new("* * * * * *", "UTC").unwrap(), |_| async {});
+        let mut state = JobState::new(Arc::new(job.missed(Missed::RunAll { most: 9 })), 0);
+        // What the last leader left, then the one tick that was missed, then what comes.
+        let again = state.take(500, Why::Again);
+        state.add(again.clone());
+        assert_eq!(all_ready(&mut state), again);
+        for second in 1..=3 {
+            let due = state.due(second * SECOND, 0);
+            state.add(due);
+        }
+        for second in 1..=3 {
+            assert_eq!(all_ready(&mut state), []);
+            state.ended(500.max((second - 1) * SECOND));
+            assert_eq!(all_ready(&mut state), [run(second)]);
+        }
+    }
+
+    #[test]
+    fn a_tick_that_is_asked_for_at_its_scheduled_instant_is_run_once() {
+        for asked_first in [true, false] {
+            let mut state = state(Missed::Skip, Overlap::Allow);
+            if asked_first {
+                let asked = state.take(SECOND, Why::Requested);
+                state.add(asked);
+            }
+            let due = state.due(SECOND, GRACE);
+            state.add(due);
+            if !asked_first {
+                let asked = state.take(SECOND, Why::Requested);
+                state.add(asked);
+            }
+            assert_eq!(all_ready(&mut state).len(), 1, "asked first: {asked_first}");
+        }
+    }
+
+    #[test]
+    fn a_ledger_that_is_ahead_is_told_of_once() {
+        let mut state = state(Missed::Skip, Overlap::Skip);
+        state.through = 10_000;
+        assert_eq!(state.newly_ahead(9_000, GRACE), None);
+        assert_eq!(state.newly_ahead(5_000, GRACE), Some(10_000));
+        assert_eq!(state.newly_ahead(6_000, GRACE), None);
+        assert_eq!(state.newly_ahead(9_000, GRACE), None);
+        assert_eq!(state.newly_ahead(1_000, GRACE), Some(10_000));
     }
 
     #[test]
