@@ -51,6 +51,14 @@ pub enum CronEvent {
         /// Under which term it was tried.
         term: Term,
     },
+    /// The ledger has a tick of a job that is still to come: the clock of this leader, or of one
+    /// before it, was ahead. Nothing of the job is due until then.
+    Ahead {
+        /// The latest tick that the ledger has.
+        tick: Tick,
+        /// What time it is here.
+        now_unix_ms: i64,
+    },
 }
 
 impl CronEvent {
@@ -62,6 +70,7 @@ impl CronEvent {
             CronEvent::Skipped { .. } => "ticks_skipped",
             CronEvent::Abandoned { .. } => "tick_abandoned",
             CronEvent::Refused { .. } => "tick_refused",
+            CronEvent::Ahead { .. } => "job_ahead",
         }
     }
 
@@ -72,7 +81,8 @@ impl CronEvent {
             | CronEvent::Ended { tick, .. }
             | CronEvent::Skipped { tick, .. }
             | CronEvent::Abandoned { tick }
-            | CronEvent::Refused { tick, .. } => tick,
+            | CronEvent::Refused { tick, .. }
+            | CronEvent::Ahead { tick, .. } => tick,
         }
     }
 }

@@ -39,9 +39,15 @@ impl Scribe {
 
     /// Writes a step and waits for the answer; `None` if there will be none, because trust ended.
     pub(crate) async fn step(&self, step: LedgerStep) -> Option<Marked> {
+        self.enter(step).await.ok()
+    }
+
+    /// Hands a step in: from now on it is before all that come later. Its answer is waited for
+    /// elsewhere.
+    pub(crate) fn enter(&self, step: LedgerStep) -> oneshot::Receiver<Marked> {
         let (answer, marked) = oneshot::channel();
-        self.0.send(Entry { step, answer: Some(answer) }).ok()?;
-        marked.await.ok()
+        let _desk_gone = self.0.send(Entry { step, answer: Some(answer) });
+        marked
     }
 
     /// Writes a step whose answer does not matter.

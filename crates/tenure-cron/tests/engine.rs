@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure_core::{Ledger as _, Name, TickEnd, TickState};
+use tenure_core::{Clock as _, Ledger as _, LedgerStep, Name, TickEnd, TickState, Transactions};
 use tenure_cron::{Cron, CronEvent, Delivery, Job, Missed, Outcome, Overlap, Run, Schedule};
 
 use common::{World, each_second};
@@ -73,7 +73,7 @@ async fn at_least_once_runs_it_again_as_the_next_attempt() {
     world.pass_until("a start", || events.lock().unwrap().iter().any(started)).await;
     one.die();
     let job = world.noting("two").delivery(Delivery::AtLeastOnce);
-    let job = job.missed(Missed::RunAll { most: 100 }).overlap(Overlap::Queue);
+    let job = job.missed(Missed::RunAll { most: 100 });
     let two = world.start("two", vec![job]);
     world.pass_until("six runs", || world.ran().len() >= 6).await;
     world.pass_for(Duration::from_millis(50)).await;
@@ -123,37 +123,52 @@ async fn pauses_end_ticks(pause: fn(&common::Moody) -> &Mutex<Option<Duration>>)
     one.stop().await.unwrap();
 }
 
-/// The frozen leader wakes up after somebody else has led, with a tick to run.
+/// The frozen leader wakes up after somebody else has led, with a tick to run that nobody else has.
 #[tokio::test]
 async fn a_frozen_leader_s_late_tick_is_refused_by_the_ledger() {
+    assert_eq!(late_tick_after_a_freeze(true).await, (false, true));
+}
+
+/// The same with a ledger that does not look at the term: it is the fence that stops the tick.
+#[tokio::test]
+async fn without_a_fence_a_frozen_leader_s_late_tick_would_run() {
+    assert_eq!(late_tick_after_a_freeze(false).await, (true, false));
+}
+
+/// Whether a leader that was frozen while its claim was on its way ran the tick, and whether it was
+/// told that it may not.
+async fn late_tick_after_a_freeze(fenced: bool) -> (bool, bool) {
     let world = World::new();
-    let frozen_clock = world.clock.shifted(Duration::from_secs(5));
-    let one = world.start_on("one", vec![world.noting("one")], frozen_clock.clone());
+    let its_clock = world.clock.shifted(Duration::from_secs(5));
+    let one = world.start_on("one", vec![world.noting("one")], its_clock.clone());
     world.pass_until("a first tick", || !world.ran().is_empty()).await;
-    frozen_clock.freeze();
-    let two = world.start("two", vec![world.noting("two").missed(Missed::RunOnce)]);
-    world.pass_until("the other leads", || two.leads()).await;
-    let terms = |label: &str| {
-        let of =
-            |(who, .., term): &(String, i64, u32, tenure::Term)| (who == label).then_some(*term);
-        world.ran().iter().filter_map(of).max()
-    };
-    world.pass_until("the other runs some", || terms("two").is_some()).await;
-    // By its own clock no time has passed: it believes that it leads. Its driver can't renew
-    // before its clock goes on, and the ledger knows better.
-    let stale = one.election.term();
-    assert!(stale < two.election.term());
+    let gate = Arc::new(tokio::sync::Notify::new());
+    *one.moody.hold_claim.lock().unwrap() = Some(gate.clone());
+    world.pass_until("a claim", || one.moody.hold_claim.lock().unwrap().is_none()).await;
+    its_clock.freeze();
     let before = world.ran().len();
-    world.pass_for(Duration::from_secs(3)).await;
-    let by_one = world.ran()[before..].iter().filter(|(who, ..)| who == "one").count();
-    assert_eq!(by_one, 0, "{:?}", world.ran());
-    let mut seconds = world.ran_seconds();
-    seconds.sort_unstable();
-    seconds.dedup();
-    assert_eq!(seconds.len(), world.ran().len(), "a tick ran twice: {:?}", world.ran());
-    frozen_clock.thaw();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let other = Job::new("other", each_second(), move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async {}
+    });
+    let two = world.start("two", vec![other]);
+    world.pass_until("the other runs some", || count.load(Ordering::Relaxed) > 2).await;
+    // By its own clock no time has passed.
+    assert!(one.leads() && one.election.term() < two.election.term());
+    if !fenced {
+        *one.moody.forge.lock().unwrap() = two.election.term();
+    }
+    gate.notify_one();
+    world.pass_for(Duration::from_secs(1)).await;
+    let late = world.ran().len() > before;
+    let refused = |event: &CronEvent| matches!(event, CronEvent::Refused { .. });
+    let refused = one.events.lock().unwrap().iter().any(refused);
+    its_clock.thaw();
     two.stop().await.unwrap();
     one.stop().await.unwrap();
+    (late, refused)
 }
 
 #[tokio::test]
@@ -353,5 +368,184 @@ async fn what_the_store_can_not_keep_is_refused_before_anything_starts() {
     let store = std::sync::Arc::new(world.store.clone());
     let built = Cron::builder(&one.election, store).job(Job::new("", each_second(), |_| async {}));
     assert!(built.build().unwrap_err().message().contains("the name of a job is empty"));
+    one.stop().await.unwrap();
+}
+
+/// Whatever the overlap is by default: a slow job that is caught up with leaves out nothing.
+#[tokio::test]
+async fn at_least_once_with_run_all_runs_every_tick_by_default() {
+    let world = World::new();
+    let job = |label: &str| {
+        let (ran, clock, label) = (world.ran.clone(), world.clock.clone(), label.to_owned());
+        Job::new("job", each_second(), move |run: Run| {
+            let at = common::second(run.scheduled_unix_ms());
+            ran.lock().unwrap().push((label.clone(), at, run.attempt(), run.term()));
+            let clock = clock.clone();
+            async move { clock.sleep_until(clock.now() + Duration::from_millis(1_200)).await }
+        })
+        .delivery(Delivery::AtLeastOnce)
+        .missed(Missed::RunAll { most: 100 })
+    };
+    let mut one = world.start("one", vec![job("one")]);
+    world.pass_until("a start", || !world.ran().is_empty()).await;
+    one.die();
+    let mut two = world.start("two", vec![job("two")]);
+    world.pass_until("eight runs", || world.ran().len() >= 9).await;
+    let ran = world.ran();
+    assert_eq!((ran[1].1, ran[1].2), (ran[0].1, 2), "the first is run again: {ran:?}");
+    assert!(is_gapless(&world.ran_seconds()[1..]), "{ran:?}");
+    let ledger = world.ledger().await;
+    let skipped = |(_, state): &(i64, TickState)| matches!(state, TickState::Skipped { .. });
+    assert!(!ledger.iter().any(skipped), "{ledger:?}");
+    two.die();
+}
+
+/// A panic of whoever is told, or of what timed-out work leaves behind, is no end of the job.
+#[tokio::test]
+async fn panics_around_the_work_do_not_stop_the_job() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    let world = World::new();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let job = Job::new("job", each_second(), move |_| {
+        let first = counted.fetch_add(1, Ordering::Relaxed) == 0;
+        async move {
+            if first {
+                let _bomb = Bomb;
+                std::future::pending::<()>().await;
+            }
+        }
+    });
+    let one = world.start("one", vec![job.timeout(Duration::from_millis(300))]);
+    world.pass_until("a second tick", || count.load(Ordering::Relaxed) >= 2).await;
+    world.jumpy.store(true, Ordering::Relaxed);
+    world.pass_until("some more", || count.load(Ordering::Relaxed) >= 5).await;
+    world.jumpy.store(false, Ordering::Relaxed);
+    world.pass_for(Duration::from_millis(50)).await;
+    let states: Vec<TickState> = world.ledger().await.iter().map(|(_, state)| *state).collect();
+    assert_eq!(states[0], TickState::Finished(TickEnd::TimedOut));
+    assert!(states.len() >= 5 && states[1..].iter().all(|state| *state == OK), "{states:?}");
+    one.stop().await.unwrap();
+}
+
+/// If it were the other way round, a leader killed in between would leave a hole.
+#[tokio::test]
+async fn a_tick_is_claimed_before_what_is_left_out_after_it() {
+    let world = World::new();
+    let (hold, clock) = (Arc::new(AtomicUsize::new(0)), world.clock.clone());
+    let held = hold.clone();
+    let job = Job::new("job", each_second(), move |_| {
+        let long = held.swap(0, Ordering::Relaxed) as u64;
+        let clock = clock.clone();
+        async move { clock.sleep_until(clock.now() + Duration::from_millis(long)).await }
+    });
+    let job = job.missed(Missed::RunAll { most: 9 }).overlap(Overlap::Skip);
+    let one = world.start("one", vec![job]);
+    world.pass_until("it leads", || one.leads()).await;
+    world.pass_for(Duration::from_millis(1_100)).await;
+    // Two are missed; while the first of them runs, others come and are left out.
+    hold.store(3_500, Ordering::Relaxed);
+    world.wall.step(Duration::from_secs(2), false);
+    world.pass_for(Duration::from_secs(5)).await;
+    let steps = one.moody.steps.lock().unwrap().clone();
+    let mut seen = i64::MIN;
+    let mut skips = 0;
+    for step in &steps {
+        let at = match step {
+            LedgerStep::Claim { tick, .. } => tick.scheduled_unix_ms,
+            LedgerStep::Skip { tick, count: 1.., .. } => {
+                skips += 1;
+                tick.scheduled_unix_ms
+            }
+            _ => continue,
+        };
+        assert!(at > seen, "out of order: {steps:?}");
+        seen = at;
+    }
+    assert!(skips > 0, "nothing was left out: {steps:?}");
+    one.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_that_is_silent_because_a_clock_was_ahead_is_told_of() {
+    let world = World::new();
+    let ahead = |instance: &common::Instance| {
+        let events = instance.events.clone();
+        move || {
+            let events = events.lock().unwrap();
+            events.iter().filter(|event| matches!(event, CronEvent::Ahead { .. })).count()
+        }
+    };
+    let mut one = world.start("one", vec![world.noting("one")]);
+    world.pass_until("a tick", || !world.ran().is_empty()).await;
+    world.wall.step(Duration::from_secs(3600), false);
+    let ran = world.ran().len();
+    world.pass_until("a tick too early", || world.ran().len() > ran).await;
+    assert_eq!(ahead(&one)(), 0);
+    world.wall.step(Duration::from_secs(3600), true);
+    // The leader itself, which looks now and then, and tells it once.
+    world.pass_until("it is told", || ahead(&one)() == 1).await;
+    world.pass_for(Duration::from_secs(12)).await;
+    assert_eq!(ahead(&one)(), 1);
+    one.die();
+    let two = world.start("two", vec![world.noting("two")]);
+    world.pass_until("the next leader tells it", || ahead(&two)() == 1).await;
+    two.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn jitter_delays_each_tick_by_the_same_and_keeps_its_instant() {
+    let world = World::new();
+    let began: Arc<Mutex<Vec<(i64, i64)>>> = Arc::default();
+    let (noted, wall) = (began.clone(), world.wall.clone());
+    let job = Job::new("job", each_second(), move |run: Run| {
+        let now = tenure_cron::WallClock::now_unix_ms(&wall);
+        noted.lock().unwrap().push((run.scheduled_unix_ms(), now));
+        async {}
+    });
+    let one = world.start("one", vec![job.jitter(Duration::from_secs(30))]);
+    world.pass_until("five ticks", || began.lock().unwrap().len() >= 5).await;
+    let began = began.lock().unwrap().clone();
+    let late: Vec<i64> = began.iter().map(|(at, now)| now - at).collect();
+    assert!(began.iter().all(|(at, _)| at % 1_000 == 0), "{began:?}");
+    assert!(began.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1_000), "{began:?}");
+    let (least, most) = (late.iter().min().unwrap(), late.iter().max().unwrap());
+    assert!(*least > 1_000 && *most < 30_100 && most - least <= 40, "{late:?}");
+    one.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_transactional_job_whose_transaction_did_not_end_its_tick_has_failed() {
+    let world = World::new();
+    *world.transactions.lock().unwrap() = Some(Transactions::Same);
+    let job = world.noting("one").delivery(Delivery::Transactional);
+    let one = world.start("one", vec![job]);
+    let failed = |event: &CronEvent| match event {
+        CronEvent::Ended { outcome: Outcome::Failed { code: 1, reason }, recorded, .. } => {
+            reason.contains("call tenure_tick in it") && *recorded
+        }
+        _ => false,
+    };
+    let events = one.events.clone();
+    world.pass_until("an end", || events.lock().unwrap().iter().any(failed)).await;
+    let ledger = world.ledger().await;
+    assert_eq!(ledger[0].1, TickState::Finished(TickEnd::Failed(1)), "{ledger:?}");
+    one.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn more_missed_ticks_than_can_be_caught_up_with_are_refused() {
+    let world = World::new();
+    let one = world.start("one", Vec::new());
+    for most in [0, 10_001] {
+        let job = world.noting("x").missed(Missed::RunAll { most });
+        let error = one.cron.replace(vec![job]).unwrap_err();
+        assert!(error.message().contains("catch up with 1 to 10000 ticks"), "{error}");
+    }
     one.stop().await.unwrap();
 }

@@ -4,20 +4,20 @@ mod due;
 mod tick;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::{Error, Tenure, Term, Time};
 use tenure_core::{Hint, Hints, LedgerStep, Tick, TickRecord, TickState};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinError, JoinSet, yield_now};
 
 use self::due::{JobState, Pending, Why};
 use self::tick::Life;
 use crate::cron::{Core, Jobs};
 use crate::scribe::Scribe;
-use crate::{CronEvent, Delivery};
+use crate::{CronEvent, Delivery, show_instant};
 
 /// The wall clock may be set at any time: it is looked at this often at least.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -38,7 +38,9 @@ pub(crate) struct Reign {
     jobs: BTreeMap<String, JobState>,
     /// When which job wants something: one entry for each job.
     timers: BinaryHeap<Reverse<(i64, String)>>,
-    lives: JoinSet<Tick>,
+    lives: JoinSet<()>,
+    /// Which tick each of them is of, so that one that panics is known to have ended.
+    ticks: HashMap<Id, Tick>,
     stop: watch::Sender<bool>,
     requests_at: Time,
 }
@@ -46,7 +48,7 @@ pub(crate) struct Reign {
 /// What woke the loop.
 enum Woken {
     Time,
-    Ended(Option<Tick>),
+    Ended(Result<Id, JoinError>),
     Hinted,
     Replaced,
     Lost,
@@ -71,6 +73,7 @@ impl Reign {
             jobs: BTreeMap::new(),
             timers: BinaryHeap::new(),
             lives: JoinSet::new(),
+            ticks: HashMap::new(),
             stop: watch::Sender::new(false),
             requests_at: core.clock.now() + REQUESTS_EVERY,
             core,
@@ -81,14 +84,15 @@ impl Reign {
             return reign.wind_up().await;
         }
         loop {
-            reign.fire();
+            reign.fire().await;
             match reign.next(&mut hints, &mut changes, &mut desk_set).await {
                 Woken::Time => {
                     if reign.core.clock.now() >= reign.requests_at {
                         reign.look_for_open().await?;
+                        reign.look_at_clock();
                     }
                 }
-                Woken::Ended(tick) => reign.ended(tick),
+                Woken::Ended(life) => reign.ended(life),
                 Woken::Hinted => drop(reign.look_for_open().await?),
                 Woken::Replaced => {
                     let jobs = changes.borrow_and_update().clone();
@@ -110,7 +114,9 @@ impl Reign {
         tokio::select! {
             biased;
             _ = self.tenure.lost() => Woken::Lost,
-            Some(ended) = self.lives.join_next() => Woken::Ended(ended.ok()),
+            Some(ended) = self.lives.join_next_with_id() => {
+                Woken::Ended(ended.map(|(id, ())| id))
+            }
             Some(Ok(Err(error))) = desk.join_next() => Woken::Broken(error),
             Ok(()) = changes.changed() => Woken::Replaced,
             () = hinted(hints, &self.core) => Woken::Hinted,
@@ -163,11 +169,30 @@ impl Reign {
             .filter(|(name, _)| jobs.contains_key(*name))
             .filter_map(|(name, state)| Some(Reverse((state.wake_at()?, name.clone()))))
             .collect();
+        self.look_at_clock();
         Ok(true)
     }
 
+    /// Tells of jobs that are silent because the ledger is ahead of the clock.
+    fn look_at_clock(&mut self) {
+        let now_unix_ms = self.core.wall.now_unix_ms();
+        for (name, state) in &mut self.jobs {
+            let grace = self.core.grace_ms(&state.job);
+            let Some(latest) = state.newly_ahead(now_unix_ms, grace) else { continue };
+            tracing::warn!(
+                election = %self.core.election.name(),
+                job = name,
+                latest = show_instant(latest),
+                "the ledger is ahead of the clock, and the job is not due before that; set the \
+                 clocks"
+            );
+            self.core
+                .tell(CronEvent::Ahead { tick: Tick::new(name.as_str(), latest), now_unix_ms });
+        }
+    }
+
     /// Fires whatever is due.
-    fn fire(&mut self) {
+    async fn fire(&mut self) {
         let now = self.core.wall.now_unix_ms();
         while let Some(Reverse((at, _))) = self.timers.peek()
             && *at <= now
@@ -175,11 +200,19 @@ impl Reign {
             let Some(Reverse((_, name))) = self.timers.pop() else { return };
             let Some(state) = self.jobs.get_mut(&name) else { continue };
             let due = state.due(now, self.core.grace_ms(&state.job));
+            let many = due.len() > 1;
             state.add(due);
             if let Some(at) = state.wake_at() {
                 self.timers.push(Reverse((at, name.clone())));
             }
             self.advance(&name);
+            if many {
+                // A long gap takes a while to count, and there may be a thousand jobs.
+                yield_now().await;
+                if !self.tenure.is_leader() {
+                    return;
+                }
+            }
         }
     }
 
@@ -201,23 +234,35 @@ impl Reign {
                     self.scribe.note(LedgerStep::Skip { tick, through_unix_ms, count });
                 }
                 Pending::Run { at, why } => {
+                    let tick = Tick::new(name, at);
+                    // Handed in here and not by its task, so that what is left out after it
+                    // can't be in the ledger before it.
+                    let again = why == Why::Again;
+                    let claimed =
+                        self.scribe.enter(LedgerStep::Claim { tick: tick.clone(), again });
                     let life = Life {
                         core: self.core.clone(),
                         tenure: self.tenure.clone(),
                         scribe: self.scribe.clone(),
-                        tick: Tick::new(name, at),
+                        tick: tick.clone(),
+                        claimed,
                         job,
                         why,
                         stop: self.stop.subscribe(),
                     };
-                    self.lives.spawn(life.live());
+                    let id = self.lives.spawn(life.live()).id();
+                    self.ticks.insert(id, tick);
                 }
             }
         }
     }
 
-    fn ended(&mut self, tick: Option<Tick>) {
-        let Some(tick) = tick else { return };
+    fn ended(&mut self, life: Result<Id, JoinError>) {
+        let id = life.unwrap_or_else(|error| {
+            tracing::error!(%error, "the task of a tick has ended; report this as a bug");
+            error.id()
+        });
+        let Some(tick) = self.ticks.remove(&id) else { return };
         if let Some(state) = self.jobs.get_mut(&tick.job) {
             state.ended(tick.scheduled_unix_ms);
             if state.is_idle() && !self.known.contains_key(&tick.job) {

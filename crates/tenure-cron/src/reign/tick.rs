@@ -1,12 +1,13 @@
 //! The life of one tick under one reign: claimed, checked, started, run, ended.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use tenure::Tenure;
 use tenure_core::{BoxFuture, LedgerStep, Marked, Tick, TickEnd, Transactions};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::due::Why;
 use crate::cron::Core;
@@ -23,13 +24,15 @@ pub(crate) struct Life {
     pub(crate) job: Arc<Job>,
     pub(crate) tick: Tick,
     pub(crate) why: Why,
+    /// What its claim comes to.
+    pub(crate) claimed: oneshot::Receiver<Marked>,
     /// Turns true when the work has to end now, because trust is about to.
     pub(crate) stop: watch::Receiver<bool>,
 }
 
 impl Life {
-    /// Lives it; returns which tick it was.
-    pub(crate) async fn live(mut self) -> Tick {
+    /// Lives it.
+    pub(crate) async fn live(mut self) {
         if let Some(attempt) = self.begin().await {
             self.core.tell(CronEvent::Started {
                 tick: self.tick.clone(),
@@ -46,15 +49,11 @@ impl Life {
                 recorded,
             });
         }
-        self.tick
     }
 
-    /// Claims and starts it; tells the attempt if it is ours to run.
-    async fn begin(&self) -> Option<u32> {
-        let tick = self.tick.clone();
-        let again = self.why == Why::Again;
-        let claimed = self.scribe.step(LedgerStep::Claim { tick, again }).await;
-        let Some(Marked::Done { attempt }) = claimed else {
+    /// Starts it once it is claimed; tells the attempt if it is ours to run.
+    async fn begin(&mut self) -> Option<u32> {
+        let Ok(Marked::Done { attempt }) = (&mut self.claimed).await else {
             return self.refused();
         };
         // K1: between the claim and the start. The process may have been paused in between.
@@ -94,7 +93,7 @@ impl Life {
         };
         tokio::select! {
             biased;
-            outcome = caught(work) => outcome,
+            outcome = Caught(Some(work)) => outcome,
             _ = self.stop.wait_for(|stop| *stop) => Outcome::Lost,
             () = time_out => Outcome::TimedOut,
         }
@@ -131,13 +130,27 @@ impl Life {
     }
 }
 
-/// The work, whose panic is an outcome like others.
-async fn caught(mut work: BoxFuture<'static, Outcome>) -> Outcome {
-    std::future::poll_fn(move |cx| {
+/// The work, whose panic is an outcome like others; also the panic of what it leaves behind when
+/// it is dropped.
+struct Caught(Option<BoxFuture<'static, Outcome>>);
+
+impl Future for Caught {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let Some(work) = &mut self.0 else { return Poll::Pending };
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
         polled.unwrap_or_else(|_| Poll::Ready(panicked()))
-    })
-    .await
+    }
+}
+
+impl Drop for Caught {
+    fn drop(&mut self) {
+        let work = self.0.take();
+        if catch_unwind(AssertUnwindSafe(|| drop(work))).is_err() {
+            tracing::error!("what a job left behind panicked when it was dropped; mend it");
+        }
+    }
 }
 
 fn panicked() -> Outcome {

@@ -13,6 +13,7 @@ use tenure::core::{
 use tenure::{Candidate, Clock, Election, MemoryStore};
 use tenure_cron::{Cron, CronEvent, Job, Run, Schedule, WallClock};
 use tenure_testkit::ManualClock;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// ttl 3 s: renewed each second, stepped down from at 2,350 ms, trusted until 2,850 ms.
@@ -51,6 +52,10 @@ pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) store: MemoryStore,
     pub(crate) wall: Wall,
+    /// What the store says of transactions, where it is to say something else than it can.
+    pub(crate) transactions: Mutex<Option<Transactions>>,
+    /// Whoever is told of events panics.
+    pub(crate) jumpy: Arc<AtomicBool>,
     candidates: Mutex<Vec<Candidate>>,
     pub(crate) ran: Arc<Mutex<Vec<Ran>>>,
 }
@@ -69,7 +74,15 @@ impl World {
         let clock = ManualClock::new();
         let store = MemoryStore::with_clock(Arc::new(clock.clone()));
         let wall = Wall { clock: clock.clone(), ahead: Arc::default() };
-        World { clock, store, wall, candidates: Mutex::default(), ran: Arc::default() }
+        World {
+            clock,
+            store,
+            wall,
+            transactions: Mutex::default(),
+            jumpy: Arc::default(),
+            candidates: Mutex::default(),
+            ran: Arc::default(),
+        }
     }
 
     /// A job each second that notes each of its runs.
@@ -89,7 +102,9 @@ impl World {
 
     /// Starts an instance on a clock of its own.
     pub(crate) fn start_on(&self, label: &str, jobs: Vec<Job>, clock: ManualClock) -> Instance {
-        let moody = Arc::new(Moody::new(self.store.clone(), self.clock.clone()));
+        let mut moody = Moody::new(self.store.clone(), self.clock.clone());
+        moody.transactions = *self.transactions.lock().unwrap();
+        let moody = Arc::new(moody);
         let candidate = Candidate::builder(moody.clone())
             .label(label)
             .clock(Arc::new(clock.clone()))
@@ -98,12 +113,15 @@ impl World {
         self.candidates.lock().unwrap().push(candidate.clone());
         let election = candidate.election("nightly").ttl(TTL).build().unwrap();
         let events: Arc<Mutex<Vec<CronEvent>>> = Arc::default();
-        let told = events.clone();
+        let (told, jumpy) = (events.clone(), self.jumpy.clone());
         let cron = Cron::builder(&election, moody.clone())
             .jobs(jobs)
             .clock(Arc::new(clock))
             .wall(Arc::new(self.wall.clone()))
-            .on_event(move |event| told.lock().unwrap().push(event.clone()))
+            .on_event(move |event| {
+                told.lock().unwrap().push(event.clone());
+                assert!(!jumpy.load(Ordering::Relaxed), "on purpose");
+            })
             .build()
             .unwrap();
         let running = cron.clone();
@@ -218,6 +236,13 @@ pub(crate) struct Moody {
     pub(crate) late_starts: AtomicI64,
     /// How many answers of the ledger are lost, after it was done.
     pub(crate) lose_answers: AtomicI64,
+    /// The next claim waits for this before it reaches the ledger.
+    pub(crate) hold_claim: Mutex<Option<Arc<Notify>>>,
+    /// Has the ledger believe that a call comes from this term: it is not fenced then.
+    pub(crate) forge: Mutex<Option<Term>>,
+    /// All steps that reached the ledger.
+    pub(crate) steps: Mutex<Vec<LedgerStep>>,
+    transactions: Option<Transactions>,
 }
 
 impl Moody {
@@ -232,6 +257,10 @@ impl Moody {
             paused: Mutex::default(),
             late_starts: AtomicI64::new(0),
             lose_answers: AtomicI64::new(0),
+            hold_claim: Mutex::default(),
+            forge: Mutex::default(),
+            steps: Mutex::default(),
+            transactions: None,
         }
     }
 
@@ -281,7 +310,7 @@ impl Store for Moody {
 
 impl Ledger for Moody {
     fn transactions(&self) -> Transactions {
-        self.store.transactions()
+        self.transactions.unwrap_or_else(|| self.store.transactions())
     }
 
     fn record<'a>(
@@ -294,9 +323,15 @@ impl Ledger for Moody {
             if self.is_cut() || self.no_ledger.load(Ordering::Relaxed) {
                 return Err(away());
             }
-            let marks = self.store.record(election, term, steps).await?;
-            self.count_late_starts(steps);
             let claims = steps.iter().any(|step| matches!(step, LedgerStep::Claim { .. }));
+            let held = claims.then(|| self.hold_claim.lock().unwrap().take()).flatten();
+            if let Some(held) = held {
+                held.notified().await;
+            }
+            let term = self.forge.lock().unwrap().unwrap_or(term);
+            let marks = self.store.record(election, term, steps).await?;
+            self.steps.lock().unwrap().extend_from_slice(steps);
+            self.count_late_starts(steps);
             let pause = claims.then(|| self.pause_after_claim.lock().unwrap().take()).flatten();
             let starts = steps.iter().any(|step| matches!(step, LedgerStep::Start { .. }));
             let later = starts.then(|| self.pause_after_start.lock().unwrap().take()).flatten();
