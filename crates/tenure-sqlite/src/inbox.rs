@@ -5,11 +5,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
 
 use tenure_core::{Arrival, Error, Hints, Inbox, Name};
 
 use crate::mail::{Cursor, Mail, Read};
-use crate::worker::{Answer, locked};
+use crate::worker::{Answer, locked, thread_ended};
+
+/// How long after a failure the notices are read again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Rung by the watcher when files for this election appear.
 #[derive(Debug, Default)]
@@ -20,6 +25,8 @@ struct Rung {
     notices: bool,
     posts: bool,
     gone: bool,
+    /// A ring is on its way, because what the last one was for could not be read.
+    again: bool,
     waker: Option<Waker>,
 }
 
@@ -45,6 +52,24 @@ impl Bell {
         };
         if let Some(waker) = waker {
             waker.wake();
+        }
+    }
+
+    /// Rings for notices in a while.
+    fn ring_again(self: &Arc<Bell>) {
+        if std::mem::replace(&mut locked(&self.0).again, true) {
+            return;
+        }
+        let bell = Arc::downgrade(self);
+        let ring = move || {
+            thread::sleep(AGAIN);
+            let Some(bell) = bell.upgrade() else { return };
+            locked(&bell.0).again = false;
+            bell.ring(Ring::Notice);
+        };
+        if thread::Builder::new().name("tenure-again".to_owned()).spawn(ring).is_err() {
+            // Whoever sends next rings.
+            locked(&self.0).again = false;
         }
     }
 
@@ -96,13 +121,14 @@ impl SqliteInbox {
                 }
             }
             Some(Err(error)) => self.could_not_read(&error),
-            None => {}
+            None => self.could_not_read(&thread_ended()),
         }
     }
 
-    /// The rows stay; the next ring reads them, if they are still there.
+    /// The rows stay, and are read in a while. If they are gone by then, there is a mark.
     fn could_not_read(&mut self, error: &Error) {
         tracing::warn!(election = %self.election, %error, "notices can't be read for now");
+        self.bell.ring_again();
     }
 }
 
@@ -131,5 +157,51 @@ impl Inbox for SqliteInbox {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tenure_core::NoHints;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::config::SqliteConfig;
+    use crate::host::Host;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn notices_that_could_not_be_read_are_read_again_without_another_ring() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let mail = Arc::new(Mail::new(SqliteConfig::new(&path), Host::detect().unwrap()));
+        let election = Name::new("e").unwrap();
+        let mut inbox = SqliteInbox {
+            cursor: mail.ask(|room| room.end_of_notices()).await.unwrap(),
+            mail: mail.clone(),
+            election: election.clone(),
+            channels: HashSet::from(["c".to_owned()]),
+            bell: Arc::default(),
+            arrivals: VecDeque::new(),
+            reading: None,
+            _hints: Box::new(NoHints),
+        };
+        mail.ask(move |room| room.notify(&election, "c", "1")).await.unwrap();
+        let db = rusqlite::Connection::open(&path).unwrap();
+        db.execute_batch("ALTER TABLE notice RENAME TO away").unwrap();
+        let bell = inbox.bell.clone();
+        bell.ring(Ring::Notice);
+        let failed = poll_fn(|cx| {
+            assert!(inbox.poll_next(cx).is_pending());
+            if locked(&bell.0).again { Poll::Ready(()) } else { Poll::Pending }
+        });
+        timeout(PATIENCE, failed).await.expect("a failure that is noticed");
+        db.execute_batch("ALTER TABLE away RENAME TO notice").unwrap();
+        let heard = timeout(PATIENCE, poll_fn(|cx| inbox.poll_next(cx))).await;
+        let notice = Arrival::Notice { channel: "c".to_owned(), payload: "1".to_owned() };
+        assert_eq!(heard.expect("it is read again"), Some(notice));
     }
 }

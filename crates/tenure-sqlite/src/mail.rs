@@ -25,6 +25,8 @@ const QUEUE_MAX: usize = 4_096;
 /// How many notices are kept, and how long.
 const NOTICES_MAX: i64 = 4_096;
 const NOTICE_MEMORY: Duration = Duration::from_secs(60);
+/// How long it is known that there were some.
+const MARK_MEMORY: Duration = Duration::from_secs(3600);
 /// Old ones are looked for once in so many.
 const NOTICES_TRIM: i64 = 64;
 /// How many an inbox reads at once, as the statement says.
@@ -111,7 +113,7 @@ pub(crate) struct Cursor {
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) cursor: Cursor,
-    /// The file is another one: some may have been missed.
+    /// The file is another one, or some were trimmed before they were read: some are missing.
     pub(crate) gap: bool,
     /// Channel and payload.
     pub(crate) notices: Vec<(String, String)>,
@@ -142,9 +144,7 @@ impl Room {
             ))?;
             let id = conn.last_insert_rowid();
             if id % NOTICES_TRIM == 0 {
-                let old = now_ns.saturating_sub(nanos(NOTICE_MEMORY));
-                conn.prepare_cached(include_str!("sql/notice_trim.sql"))?
-                    .execute((id - NOTICES_MAX, old))?;
+                trim_notices(conn, id, now_ns)?;
             }
             Ok(())
         })?;
@@ -318,8 +318,10 @@ impl Room {
             Some(row) => (row.0, rows.len() == READ_MAX),
             None => (last, false),
         };
-        let notices = rows.into_iter().map(|(_, channel, payload)| (channel, payload)).collect();
-        Ok(Read { cursor: Cursor { generation, id }, gap: false, notices, more })
+        let (kept, marks): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|(_, channel, _)| !channel.is_empty());
+        let notices = kept.into_iter().map(|(_, channel, payload)| (channel, payload)).collect();
+        Ok(Read { cursor: Cursor { generation, id }, gap: !marks.is_empty(), notices, more })
     }
 
     fn hints(&mut self) -> Result<PathBuf, Error> {
@@ -342,23 +344,23 @@ impl Room {
         durable: bool,
         act: impl FnOnce(&Connection, i64) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
-        let host = self.host.clone();
-        let was_durable = self.is_durable;
-        let db = self.db()?;
+        self.db()?;
+        let Room { host, db: Some(db), is_durable, .. } = self else { return Err(thread_ended()) };
         let real = db.place.real.clone();
         let broken = |error| error::from_sqlite(&real, error);
-        if durable != was_durable {
+        if durable != *is_durable {
             let mode = if durable { "FULL" } else { "NORMAL" };
             db.conn.pragma_update(None, "synchronous", mode).map_err(broken)?;
+            // From here on, whatever becomes of the transaction.
+            *is_durable = durable;
         }
         let tx = db.change()?;
-        if db::era(&tx, &host, &real)? == Era::Over {
-            db::begin_era(&tx, &host).map_err(broken)?;
+        if db::era(&tx, host, &real)? == Era::Over {
+            db::begin_era(&tx, host).map_err(broken)?;
         }
         // The clock is read after the lock is held.
         let done = act(&tx, host.now_ns()).map_err(broken)?;
         tx.commit().map_err(broken)?;
-        self.is_durable = durable;
         // What was committed to a file that is no longer there was kept by nobody (S4).
         match self.db.take_if(|db| db.is_moved()) {
             Some(db) => {
@@ -407,6 +409,18 @@ fn leads(conn: &Connection, election: &Name, term: Term, now_ns: i64) -> rusqlit
         .query_row((election.as_str(), column(term.get()), now_ns), |row| row.get(0))
 }
 
+fn trim_notices(conn: &Connection, id: i64, now_ns: i64) -> rusqlite::Result<()> {
+    let before = |span| now_ns.saturating_sub(nanos(span));
+    let (last, old) = (id - NOTICES_MAX, before(NOTICE_MEMORY));
+    conn.prepare_cached(include_str!("sql/notice_mark.sql"))?.execute((last, old))?;
+    conn.prepare_cached(include_str!("sql/notice_trim.sql"))?.execute((
+        last,
+        old,
+        before(MARK_MEMORY),
+    ))?;
+    Ok(())
+}
+
 fn last_notice(conn: &Connection) -> rusqlite::Result<i64> {
     conn.prepare_cached(include_str!("sql/notice_last.sql"))?.query_row((), |row| row.get(0))
 }
@@ -417,4 +431,32 @@ fn column(number: u64) -> i64 {
 
 fn nanos(span: Duration) -> i64 {
     i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(path: PathBuf) -> Room {
+        let config = SqliteConfig::new(path).with_busy_timeout(Duration::from_millis(1));
+        let host = Host::detect().unwrap();
+        Room { config, host, db: None, generation: 0, is_durable: true }
+    }
+
+    #[test]
+    fn a_post_waits_for_the_disk_whatever_became_of_what_was_before_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let (mut room, election) = (room(path.clone()), Name::new("e").unwrap());
+        let post = [Post { channel: "c".into(), payload: "1".into(), key: "k".into() }];
+        room.post(&election, &post).unwrap();
+        let other = Connection::open(path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        assert!(room.notify(&election, "c", "1").unwrap_err().is_retryable());
+        other.execute_batch("ROLLBACK").unwrap();
+        room.post(&election, &post).unwrap();
+        let conn = &room.db.as_ref().unwrap().conn;
+        let mode: i64 = conn.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap();
+        assert_eq!(mode, 2, "FULL");
+    }
 }

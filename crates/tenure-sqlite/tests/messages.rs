@@ -52,7 +52,37 @@ async fn notices_are_kept_for_a_while_only() {
     for number in 0..64 {
         store.notify(&name("e"), "c", &number.to_string()).await.unwrap();
     }
-    assert!(count().unwrap() <= 64, "what is older than a minute is gone");
+    assert!(count().unwrap() <= 64 + 1, "what is older than a minute is gone, but for one mark");
+    db.execute("UPDATE notice SET at_ns = at_ns - 3600000000000", ()).unwrap();
+    for number in 0..64 {
+        store.notify(&name("e"), "c", &number.to_string()).await.unwrap();
+    }
+    let marks = "SELECT count(*) FROM notice WHERE channel = '' AND id <= 4564 - 64";
+    let marks: i64 = db.query_row(marks, (), |row| row.get(0)).unwrap();
+    assert_eq!(marks, 0, "and that is gone after an hour");
+}
+
+/// Somebody who reads slowly is told that there was more, and others are not.
+#[tokio::test]
+async fn notices_that_are_trimmed_before_they_are_read_are_a_gap() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let (slow_term, other_term) = (leads(&store, "slow").await, leads(&store, "other").await);
+    let channels = ["c".to_owned()];
+    let mut slow = store.listen(&name("slow"), slow_term, &channels).await.unwrap();
+    let mut other = store.listen(&name("other"), other_term, &channels).await.unwrap();
+    store.notify(&name("other"), "c", "0").await.unwrap();
+    assert!(matches!(next(&mut *other).await, Some(Arrival::Notice { .. })));
+    for number in 0..4_500 {
+        store.notify(&name("slow"), "c", &number.to_string()).await.unwrap();
+    }
+    assert_eq!(next(&mut *slow).await, Some(Arrival::Gap));
+    let first = next(&mut *slow).await;
+    assert!(matches!(&first, Some(Arrival::Notice { .. })), "{first:?}");
+    store.notify(&name("other"), "c", "1").await.unwrap();
+    let heard = Arrival::Notice { channel: "c".to_owned(), payload: "1".to_owned() };
+    assert_eq!(next(&mut *other).await, Some(heard), "nothing of its own is missing");
 }
 
 #[tokio::test]
