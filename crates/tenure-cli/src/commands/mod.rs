@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub(crate) mod cron;
 pub(crate) mod doctor;
 mod guard;
+mod guardians;
 pub(crate) mod letters;
 pub(crate) mod listen;
 pub(crate) mod man;

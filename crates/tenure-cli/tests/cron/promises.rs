@@ -31,7 +31,7 @@ fn at_most_once(url: Option<&str>, (rounds, ticks): (usize, usize)) {
 }
 
 fn at_least_once(url: Option<&str>, (rounds, ticks): (usize, usize)) {
-    let flags = ["--delivery", "at-least-once", "--missed", "run-all(1000)", "--overlap", "queue"];
+    let flags = ["--delivery", "at-least-once", "--missed", "run-all(1000)"];
     let outcome = Fleet::new(url, &flags).then("sleep 0.4").play(rounds, ticks);
     outcome.is_gapless();
     let not_ok: Vec<_> = outcome.ledger.iter().filter(|(_, state)| *state != "ok").collect();
@@ -40,8 +40,7 @@ fn at_least_once(url: Option<&str>, (rounds, ticks): (usize, usize)) {
     tell("at-least-once", &outcome);
 }
 
-const TRANSACTIONAL: [&str; 6] =
-    ["--delivery", "transactional", "--missed", "run-all(1000)", "--overlap", "queue"];
+const TRANSACTIONAL: [&str; 4] = ["--delivery", "transactional", "--missed", "run-all(1000)"];
 
 /// Each tick of the ledger took effect exactly once.
 fn took_effect_once(outcome: &Outcome, effects: &[String]) {

@@ -37,6 +37,8 @@ fn bad_input_is_refused_before_anything_starts() {
         (&["cron", "j", "@daily", "--tz", "Europe/Berln", "--", "true"], "Europe/Berlin"),
         (&["cron", "j", "@daily", "--missed", "all", "--", "true"], "--missed: missed is \"all\""),
         (&["cron", "j", "@daily", "--timeout", "5", "--", "true"], "--timeout: \"5\" has no unit"),
+        (&["cron", "j", "@daily", "--timeout", "0s", "--", "true"], "--timeout: \"0s\" is no time"),
+        (&["cron", "j", "@daily", "--missed", "run-all(0)", "--", "true"], "catch up with 1 to"),
         (&["cron", "", "@daily", "--", "true"], "the name of a job is empty"),
         (&["cron", "--file", &file], "jobs.toml:5:1: unknown field `x`"),
         (&["cron", "--file", "/nowhere.toml"], "can't be read"),
@@ -72,9 +74,10 @@ fn jobs_of_a_file_run_together_and_are_read_again_on_hup() {
     fs::write(&file, "[[job]]\nname = 3\n").unwrap();
     cron.signal(Signal::HUP);
     cron.line("the jobs stay as they were");
-    fs::write(&file, job("three")).unwrap();
+    fs::write(&file, "election = \"other\"\n".to_owned() + &job("three")).unwrap();
     cron.signal(Signal::HUP);
     cron.line("again: 1 jobs");
+    cron.line("names the election \"other\" now; the jobs stay in \"cron\"");
     eventually("the new job", || seen("three cron"));
     let done = place.run(&["cron", "trigger", "three"]);
     assert_eq!(done.code, 0, "{done:?}");

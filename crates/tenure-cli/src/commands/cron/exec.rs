@@ -7,9 +7,8 @@ use std::time::Duration;
 use tenure::{BootClock, Clock as _, Election, Time};
 use tenure_cli::process::{self, Keeper, Running, Signal};
 use tenure_cron::{Outcome, Run};
-use tokio::sync::Mutex;
 
-use super::super::pause;
+use super::super::guardians::Guardians;
 use super::super::supervise::kill_at;
 use super::options::CommandJob;
 use crate::store::Opened;
@@ -17,68 +16,40 @@ use crate::store::Opened;
 /// How long a command that took too long has to wind up.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(5);
 
-/// How often the store is told again of a guardian, after it could not be.
-const TELL_AGAIN: Duration = Duration::from_millis(100);
-
 /// What all runs share.
 pub(super) struct Executor {
-    pub(super) opened: Opened,
+    guardians: Guardians,
     pub(super) election: Election,
     /// As it was given.
     pub(super) url: String,
-    /// How many commands are alive. While more than one is, nobody could vouch for all of them.
-    alive: Mutex<usize>,
 }
 
 impl Executor {
     pub(super) fn new(opened: Opened, election: Election, url: String) -> Executor {
-        Executor { opened, election, url, alive: Mutex::new(0) }
+        Executor { guardians: Guardians::new(opened), election, url }
     }
 
     /// Runs the command for one tick.
     pub(super) async fn run(self: Arc<Executor>, job: Arc<CommandJob>, run: Run) -> Outcome {
-        let keeper = match self.guard(&run).await {
-            Ok(keeper) => keeper,
-            Err(reason) => return Outcome::Failed { code: 125, reason },
+        let leads = || run.tenure().is_leader();
+        let guarded = match self.guardians.next(leads).await {
+            Ok(guarded) => guarded,
+            Err(reason) => return not_begun(leads(), reason),
         };
-        let _alive = Alive(self.clone());
+        let keeper = &guarded.keeper;
         let deadline = kill_at(&self.election, run.tenure().trusted_until());
-        if keeper.set_deadline(Some(deadline)).is_err() || !run.tenure().is_leader() {
-            return Outcome::Lost;
+        if keeper.set_deadline(Some(deadline)).is_err() || !leads() {
+            return not_begun(leads(), "the guardian is gone".to_owned());
         }
-        match process::start(&job.command, self.environment(&run), &keeper) {
+        match process::start(&job.command, self.environment(&run), keeper) {
             Ok(running) => {
-                let watch = Watch::new(&self.election, &run, &keeper, &running, job.timeout);
+                let watch = Watch::new(&self.election, &run, keeper, &running, job.timeout);
                 watch.until_gone().await
             }
             Err(cannot) => {
                 Outcome::Failed { code: i32::from(cannot.code()), reason: cannot.to_string() }
             }
         }
-    }
-
-    /// A guardian that the store knows of, before the command starts (G1). The store knows one
-    /// guardian and its group; of several commands at once it is told that nobody can prove them
-    /// dead, so that a successor waits for the lease to run out.
-    async fn guard(&self, run: &Run) -> Result<Keeper, String> {
-        let keeper =
-            Keeper::spawn().map_err(|error| format!("the guardian can't be started: {error}"))?;
-        let mut alive = self.alive.lock().await;
-        loop {
-            let told = match *alive {
-                0 => self.opened.attest(&keeper).await,
-                _ => self.opened.attest_nobody().await,
-            };
-            match told {
-                Ok(()) => break,
-                Err(error) if error.is_retryable() && run.tenure().is_leader() => {
-                    pause(TELL_AGAIN).await;
-                }
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-        *alive += 1;
-        Ok(keeper)
     }
 
     fn environment(&self, run: &Run) -> Vec<(&'static str, OsString)> {
@@ -95,25 +66,10 @@ impl Executor {
     }
 }
 
-/// Counts a command out when its run is over, however it ends.
-struct Alive(Arc<Executor>);
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        // A guard that is being told of holds the lock; then the count stays too high, which
-        // costs a successor the wait and nothing else.
-        if let Ok(mut alive) = self.0.alive.try_lock() {
-            *alive = alive.saturating_sub(1);
-        } else {
-            let executor = self.0.clone();
-            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(async move {
-                    let mut alive = executor.alive.lock().await;
-                    *alive = alive.saturating_sub(1);
-                });
-            }
-        }
-    }
+/// How a run ends that never began. Whoever does not lead any more did not fail: the next leader
+/// decides about the tick.
+fn not_begun(leads: bool, reason: String) -> Outcome {
+    if leads { Outcome::Failed { code: 125, reason } } else { Outcome::Lost }
 }
 
 /// Watches over one command.
@@ -198,5 +154,17 @@ impl<'a> Watch<'a> {
             _ if self.lost || unseen => Outcome::Lost,
             code => Outcome::Failed { code, reason: String::new() },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_never_began_has_failed_only_under_a_leader() {
+        let failed = Outcome::Failed { code: 125, reason: "why".to_owned() };
+        assert_eq!(not_begun(true, "why".to_owned()), failed);
+        assert_eq!(not_begun(false, "why".to_owned()), Outcome::Lost);
     }
 }

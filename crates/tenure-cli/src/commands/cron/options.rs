@@ -27,7 +27,7 @@ pub(crate) struct CommandJob {
     pub(super) command: Vec<OsString>,
     pub(super) timeout: Option<Duration>,
     pub(super) missed: Missed,
-    pub(super) overlap: Overlap,
+    pub(super) overlap: Option<Overlap>,
     pub(super) delivery: Delivery,
     pub(super) jitter: Duration,
     pub(super) grace: Option<Duration>,
@@ -41,6 +41,8 @@ pub(crate) struct CronOptions {
     pub(super) jobs: Vec<CommandJob>,
     /// Where they come from, to be read again.
     pub(super) file: Option<PathBuf>,
+    /// The election was named by a flag, whatever the file says.
+    pub(super) is_named: bool,
 }
 
 impl TryFrom<CronRunArgs> for CronOptions {
@@ -53,7 +55,9 @@ impl TryFrom<CronRunArgs> for CronOptions {
                 let read = JobFile::read(file)?;
                 let election = given.or(read.election).unwrap_or_else(|| ELECTION.to_owned());
                 let candidacy = candidacy(&election, args.candidate)?;
-                Ok(CronOptions { candidacy, jobs: read.jobs, file: Some(file.clone()) })
+                let (jobs, file, is_named) =
+                    (read.jobs, Some(file.clone()), args.election.is_some());
+                Ok(CronOptions { candidacy, jobs, file, is_named })
             }
             (None, Some(name), Some(schedule)) => {
                 check_job_name(name)?;
@@ -61,17 +65,22 @@ impl TryFrom<CronRunArgs> for CronOptions {
                     name: name.clone(),
                     schedule: Schedule::new(schedule, args.tz.as_deref().unwrap_or("UTC"))?,
                     command: args.command.clone(),
-                    timeout: duration("--timeout", args.timeout.as_deref())?,
-                    missed: word("--missed", args.missed.as_deref())?,
+                    timeout: args
+                        .timeout
+                        .as_deref()
+                        .map(read_timeout)
+                        .transpose()
+                        .map_err(|error| Failure::from(error).about("--timeout"))?,
+                    missed: word("--missed", args.missed.as_deref())?.unwrap_or_default(),
                     overlap: word("--overlap", args.overlap.as_deref())?,
-                    delivery: word("--delivery", args.delivery.as_deref())?,
+                    delivery: word("--delivery", args.delivery.as_deref())?.unwrap_or_default(),
                     jitter: duration("--jitter", args.jitter.as_deref())?.unwrap_or_default(),
                     grace: duration("--grace", args.grace.as_deref())?,
                     keep: None,
                 };
                 let election = args.election.as_deref().unwrap_or(name).to_owned();
                 let candidacy = candidacy(&election, args.candidate)?;
-                Ok(CronOptions { candidacy, jobs: vec![job], file: None })
+                Ok(CronOptions { candidacy, jobs: vec![job], file: None, is_named: true })
             }
             _ => Err(Failure::usage("give a job and its schedule, or a file with --file")),
         }
@@ -87,12 +96,22 @@ fn duration(flag: &str, given: Option<&str>) -> Result<Option<Duration>, Failure
     given.map(parse_duration).transpose().map_err(about)
 }
 
-fn word<T: Default + std::str::FromStr<Err = Error>>(
+fn word<T: std::str::FromStr<Err = Error>>(
     flag: &str,
     given: Option<&str>,
-) -> Result<T, Failure> {
+) -> Result<Option<T>, Failure> {
     let about = |error| Failure::from(error).about(flag);
-    given.map(str::parse).transpose().map(Option::unwrap_or_default).map_err(about)
+    given.map(str::parse).transpose().map_err(about)
+}
+
+/// A time within which nothing can be done would end every run before it begins.
+fn read_timeout(text: &str) -> Result<Duration, Error> {
+    match parse_duration(text)? {
+        Duration::ZERO => {
+            Err(Error::config(format!("{text:?} is no time at all; leave it out for no limit")))
+        }
+        timeout => Ok(timeout),
+    }
 }
 
 /// The jobs of a file.
@@ -209,9 +228,9 @@ impl Place<'_> {
             name: job.name.into_inner(),
             schedule,
             command,
-            timeout: self.each(job.timeout, parse_duration)?,
+            timeout: self.each(job.timeout, read_timeout)?,
             missed: self.each(job.missed, str::parse)?.unwrap_or_default(),
-            overlap: self.each(job.overlap, str::parse)?.unwrap_or_default(),
+            overlap: self.each(job.overlap, str::parse)?,
             delivery: self.each(job.delivery, str::parse)?.unwrap_or_default(),
             jitter: self.each(job.jitter, parse_duration)?.unwrap_or_default(),
             grace: self.each(job.grace, parse_duration)?,
@@ -280,7 +299,8 @@ mod tests {
         let [a, b] = &file.jobs[..] else { panic!("two jobs") };
         assert_eq!((a.timeout, a.keep), (Some(Duration::from_secs(600)), Some(9)));
         assert_eq!(a.schedule.zone(), "Europe/Berlin");
-        assert_eq!((a.missed, a.overlap), (Missed::RunAll { most: 7 }, Overlap::Queue));
+        assert_eq!((a.missed, a.overlap), (Missed::RunAll { most: 7 }, Some(Overlap::Queue)));
+        assert_eq!(b.overlap, None);
         assert_eq!(b.command, ["sh", "-c", "echo $HOME"]);
         assert_eq!((b.missed, b.delivery), (Missed::Skip, Delivery::AtMostOnce));
     }
@@ -297,6 +317,8 @@ mod tests {
             (&job("comand = 1\n"), "jobs.toml:5:1: unknown field `comand`"),
             (&job("timeout = 5\n"), "jobs.toml:5:11: invalid type"),
             (&job("timeout = \"5\"\n"), "jobs.toml:5:11: \"5\" has no unit"),
+            (&job("timeout = \"0s\"\n"), "jobs.toml:5:11: \"0s\" is no time at all"),
+            (&job("missed = \"run-all(99999)\"\n"), "jobs.toml:5:10: run-all(99999) can't be kept"),
             (&job("tz = \"Europe/Berln\"\n"), "jobs.toml:5:6: there is no time zone"),
             (&job("missed = \"never\"\n"), "jobs.toml:5:10: missed is \"never\""),
             (&twice, "jobs.toml:6:8: there is another job \"a\" before this one"),

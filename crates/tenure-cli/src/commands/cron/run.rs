@@ -9,7 +9,7 @@ use tenure_cron::{Cron, CronEvent, Job, Outcome, show_instant};
 
 use super::super::{Narration, build, note_default_store, open_patiently};
 use super::exec::Executor;
-use super::options::{CommandJob, CronOptions, JobFile};
+use super::options::{CommandJob, CronOptions, ELECTION, JobFile};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, boot_now, printable};
 use crate::signals::{Signals, Told};
@@ -61,10 +61,21 @@ async fn until_told(
             (Told::Pass(Signal::HUP), Some(path)) => {
                 let replaced = JobFile::read(path).and_then(|file| {
                     cron.replace(jobs(&file.jobs, executor))?;
-                    Ok(file.jobs.len())
+                    Ok(file)
                 });
                 match replaced {
-                    Ok(count) => out.say(&format!("read {} again: {count} jobs", path.display())),
+                    Ok(file) => {
+                        let (path, count) = (path.display(), file.jobs.len());
+                        out.say(&format!("read {path} again: {count} jobs"));
+                        let now = executor.election.name().as_str();
+                        let other = file.election.as_deref().unwrap_or(ELECTION);
+                        if !options.is_named && other != now {
+                            out.warn(&format!(
+                                "{path} names the election {other:?} now; the jobs stay in \
+                                 {now:?} until this is started anew"
+                            ));
+                        }
+                    }
                     Err(failure) => {
                         out.error(&format!("{:#}; the jobs stay as they were", failure.error));
                     }
@@ -106,8 +117,10 @@ fn engine_job(job: &CommandJob, executor: &Arc<Executor>) -> Job {
     })
     .delivery(job.delivery)
     .missed(job.missed)
-    .overlap(job.overlap)
     .jitter(job.jitter);
+    if let Some(overlap) = job.overlap {
+        made = made.overlap(overlap);
+    }
     if let Some(grace) = job.grace {
         made = made.grace(grace);
     }
@@ -140,6 +153,9 @@ fn tell(out: &Output, election: &Name, event: &CronEvent) {
                 ("through", json!(show_instant(*through_unix_ms))),
             ]),
             CronEvent::Refused { term, .. } => fields.push(("term", json!(term.get()))),
+            CronEvent::Ahead { now_unix_ms, .. } => {
+                fields.push(("now", json!(show_instant(*now_unix_ms))));
+            }
             _ => {}
         }
         return out.object(boot_now(), event.name(), election, fields);
@@ -156,6 +172,10 @@ fn tell(out: &Output, election: &Name, event: &CronEvent) {
         CronEvent::Skipped { count, .. } => {
             out.say(&format!("left out {which} and {} after it", count - 1));
         }
+        CronEvent::Ahead { .. } => out.warn(&format!(
+            "{which} was claimed by a clock that was ahead; the job is not due before that, set \
+             the clocks"
+        )),
         CronEvent::Abandoned { .. } => out.warn(&format!("{which} will not be run again")),
         _ => {}
     }

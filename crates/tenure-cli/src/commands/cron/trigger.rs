@@ -17,6 +17,9 @@ use crate::store::StoreChoice;
 /// How often the ledger is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// How many records are read at most to find one.
+const LOOK_BACK_MAX: usize = 100_000;
+
 /// Asks, and waits until it has begun.
 pub(crate) async fn run(
     args: &TriggerArgs,
@@ -73,10 +76,55 @@ async fn find(
     election: &Name,
     tick: &Tick,
 ) -> Result<Option<TickRecord>, Error> {
-    let records = in_time(ledger.history(election, Some(&tick.job), 20)).await??;
-    Ok(records.into_iter().find(|record| record.tick == *tick))
+    // The latest come first, and there may be any number after it: as far back as it is.
+    let mut limit = 20;
+    loop {
+        let records = in_time(ledger.history(election, Some(&tick.job), limit)).await??;
+        let last = records.last().map(|record| record.tick.scheduled_unix_ms);
+        let all = records.len() < limit || last.is_none_or(|last| last <= tick.scheduled_unix_ms);
+        let found = records.into_iter().find(|record| record.tick == *tick);
+        if found.is_some() || all || limit > LOOK_BACK_MAX {
+            return Ok(found);
+        }
+        limit *= 8;
+    }
 }
 
 fn negative(message: String) -> Result<Exit, Failure> {
     Err(Failure { exit: Exit::NEGATIVE, error: anyhow::anyhow!(message) })
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure::{MemoryStore, Store as _};
+    use tenure_core::{CandidateId, LedgerStep, Op, Reply, StoreExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_tick_is_found_however_many_come_after_it() {
+        let (store, election) = (MemoryStore::new(), Name::new("nightly").unwrap());
+        let acquire = Op::Acquire {
+            election: election.clone(),
+            candidate: CandidateId::new("a", 1).unwrap(),
+            seq: 1,
+            above: None,
+            floor: None,
+            ttl: Duration::from_secs(120),
+            metadata: None,
+        };
+        let Reply::Granted(grant) = store.apply_one(&acquire).await else { panic!("granted") };
+        let ledger = store.ledger().unwrap();
+        let tick = ledger.request(&election, "report").await.unwrap();
+        let later = |number: i64| {
+            let tick = Tick::new("report", tick.scheduled_unix_ms + number * 1_000);
+            LedgerStep::Claim { tick, again: false }
+        };
+        let steps: Vec<LedgerStep> = (1..=200).map(later).collect();
+        ledger.record(&election, grant.term, &steps).await.unwrap();
+        let found = find(ledger, &election, &tick).await.unwrap();
+        assert_eq!(found.map(|record| record.state), Some(TickState::Requested));
+        let unknown = Tick::new("report", tick.scheduled_unix_ms - 1);
+        assert_eq!(find(ledger, &election, &unknown).await.unwrap(), None);
+    }
 }
