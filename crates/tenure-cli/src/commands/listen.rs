@@ -1,9 +1,10 @@
 //! `tenure listen`: handles messages while leading, by printing them or by a command for each.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::future::Future;
 use std::io::{self, Write as _};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
@@ -11,7 +12,7 @@ use tenure::{ElectionBuilder, Message, Name, Time};
 use tenure_cli::process::{self, CannotStart};
 use tokio::sync::{Mutex, mpsc, watch};
 
-use super::guard::Guard;
+use super::guardians::Guardians;
 use super::{Narration, builder, note_default_store, open_patiently, pause};
 use crate::args::CandidateArgs;
 use crate::exit::{Exit, Failure};
@@ -27,9 +28,9 @@ const KILL_LEAD_MAX: Duration = Duration::from_millis(100);
 /// Handle messages while this instance leads
 ///
 /// Takes part in the election. While it leads, it prints each message of the channels as a line of
-/// JSON on stdout; or it runs a command for each, with the payload on stdin, one command at a time.
-/// A post is acknowledged once its line is written or its command has ended with 0; else it comes
-/// again, after a pause, and is set aside as a dead letter after so many tries.
+/// JSON on stdout; or it runs a command for each, with the payload on stdin, one command at a time
+/// for each channel. A post is acknowledged once its line is written or its command has ended with
+/// 0; else it comes again, after a pause, and is set aside as a dead letter after so many tries.
 ///
 /// The command finds TENURE_CHANNEL, TENURE_DELIVERY and, of a post, TENURE_KEY and TENURE_MESSAGE
 /// (its number) in its environment, beside what `run` gives it. It is killed when leadership ends.
@@ -102,13 +103,16 @@ pub(crate) async fn run(
         out: out.clone(),
         deadline: deadline.subscribe(),
         over,
-        guard: Mutex::new(Guard::new(opened.clone())),
+        candidate: OnceLock::new(),
+        guardians: Guardians::new(opened.clone()),
+        lanes: options.channels.iter().map(|name| (name.clone(), Mutex::default())).collect(),
     });
     let mut builder = builder(&options.candidacy, &opened).post_tries(options.tries);
     for channel in &options.channels {
         builder = handled(builder, channel, &desk);
     }
     let election = builder.build()?;
+    let _set_once = desk.candidate.set(election.candidate().to_string());
     let mut signals = Signals::listen()?;
     let mut narration = Narration::new();
     narration.follow(&election, out, output::sentence);
@@ -167,8 +171,11 @@ struct Desk {
     deadline: watch::Receiver<Time>,
     /// Told when there is no point in going on.
     over: mpsc::Sender<Result<Exit, Failure>>,
-    /// Of the command that runs: one at a time, because the store knows one guardian.
-    guard: Mutex<Guard>,
+    /// Known once the election is built, which is before anything is handled.
+    candidate: OnceLock<String>,
+    guardians: Guardians,
+    /// Held by the command that runs: one at a time on each channel, its notices included.
+    lanes: HashMap<String, Mutex<()>>,
 }
 
 impl Desk {
@@ -216,38 +223,33 @@ impl Desk {
 
     /// Runs the command in a group of its own, which is killed before trust ends.
     async fn execute(&self, message: &Message) -> Result<(), String> {
-        let mut guard = self.guard.lock().await;
-        guard.ready(&self.out).await.map_err(|failure| failure.error.to_string())?;
+        let lane = self.lanes.get(&message.channel).ok_or("nobody listens on this channel")?;
+        let _lane = lane.lock().await;
+        let guarded = self.guardians.next(|| true).await?;
+        let keeper = &guarded.keeper;
         let mut deadline = self.deadline.clone();
         let known = deadline.wait_for(|deadline| *deadline > Time::ZERO).await;
         let mut until = known.map(|until| *until).map_err(|error| error.to_string())?;
-        guard.set_deadline(until - KILL_LEAD_MAX);
+        if keeper.set_deadline(Some(until - KILL_LEAD_MAX)).is_err() {
+            return Err("the guardian is gone".to_owned());
+        }
         let stdin = stdin_of(&message.payload).map_err(|error| error.to_string())?;
-        let Some(keeper) = guard.keeper() else { return Err("the guardian is gone".to_owned()) };
         let started =
             process::start_with(&self.command, self.environment(message), keeper, stdin.into());
-        let running = match started {
-            Ok(running) => running,
-            Err(error) => {
-                guard.spent();
-                return Err(self.cannot_start(&error));
-            }
-        };
+        let running = started.map_err(|error| self.cannot_start(&error))?;
         let code = loop {
             tokio::select! {
                 code = running.gone() => break code,
                 _ = deadline.changed() => {
                     until = *deadline.borrow_and_update();
-                    if !guard.set_deadline(until - KILL_LEAD_MAX) {
+                    if keeper.set_deadline(Some(until - KILL_LEAD_MAX)).is_err() {
                         running.kill();
                     }
                 }
-                () = guard.gone() => running.kill(),
+                () = keeper.gone() => running.kill(),
                 () = until_killed(until) => running.kill(),
             }
         };
-        drop(running);
-        guard.spent();
         match code {
             0 => Ok(()),
             code => Err(format!("the command ended with {code} on {}", message.channel)),
@@ -257,6 +259,7 @@ impl Desk {
     fn environment(&self, message: &Message) -> Vec<(&'static str, String)> {
         let mut environment = vec![
             ("TENURE_ELECTION", self.election.to_string()),
+            ("TENURE_CANDIDATE", self.candidate.get().cloned().unwrap_or_default()),
             ("TENURE_TERM", message.term.to_string()),
             ("TENURE_STORE", self.store.clone()),
             ("TENURE_CHANNEL", message.channel.clone()),

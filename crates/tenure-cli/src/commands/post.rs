@@ -80,7 +80,7 @@ pub(crate) async fn run(
     }
     let mut posts = Vec::with_capacity(LINES_AT_ONCE);
     let mut number = 0;
-    for line in io::stdin().lines() {
+    for (index, line) in io::stdin().lines().enumerate() {
         let line = line?;
         if line.trim().is_empty() {
             continue;
@@ -89,7 +89,7 @@ pub(crate) async fn run(
         let post = new_post(number, line);
         // Before any of its batch is kept, so that the line can be named.
         let checked = messenger.limits()?.check_post(&post);
-        checked.map_err(|error| Failure::from(error).about(format!("line {number}")))?;
+        checked.map_err(|error| Failure::from(error).about(format!("line {}", index + 1)))?;
         posts.push(post);
         if posts.len() == LINES_AT_ONCE {
             tell.posted(&posts, &in_time(messenger.post_all(&posts)).await??);

@@ -90,6 +90,9 @@ fn lines_are_posts_in_their_order_and_a_bad_one_is_named() {
     assert_eq!(bad.status.code(), Some(2));
     let says = String::from_utf8(bad.stderr).unwrap();
     assert!(says.contains("line 3: ") && says.contains("not JSON"), "{says}");
+    let bad = post("1\n\nthree\n");
+    let says = String::from_utf8(bad.stderr).unwrap();
+    assert!(says.contains("line 3: "), "an empty line is a line: {says}");
     assert!(post("1\n\n2\n{\"n\": 3}\n").status.success());
     assert!(post("1\n2\n{\"n\": 3}\n").status.success(), "again, with the same keys");
     assert_eq!(waiting(&place), 3);
@@ -105,12 +108,13 @@ fn a_command_gets_the_payload_on_stdin_and_its_code_decides() {
     let place = Place::new();
     let script = "payload=$(cat); \
         echo \"got $payload on $TENURE_CHANNEL as $TENURE_KEY try $TENURE_DELIVERY of \
-        $TENURE_ELECTION term $TENURE_TERM\"; test \"$payload\" != '\"bad\"'";
-    let args = ["shop", "orders", "pings", "--tries", "2", "--", "sh", "-c", script];
+        $TENURE_ELECTION term $TENURE_TERM by $TENURE_CANDIDATE\"; test \"$payload\" != '\"bad\"'";
+    let options = ["--tries", "2", "--id", "till", "--", "sh", "-c", script];
+    let args = [&["shop", "orders", "pings"], &options[..]].concat();
     let mut listener = listener(&place, &args);
     place.run(&["post", "shop", "orders", "\"bad\"", "--key", "1"]);
     place.run(&["post", "shop", "orders", "\"good\"", "--key", "2"]);
-    listener.line("got \"bad\" on orders as 1 try 1 of shop term 1");
+    listener.line("got \"bad\" on orders as 1 try 1 of shop term 1 by till");
     listener.line("the command ended with 1 on orders");
     listener.line("got \"bad\" on orders as 1 try 2 of shop term 1");
     listener.line("got \"good\" on orders as 2 try 1 of shop term 1");
@@ -130,6 +134,27 @@ fn a_command_gets_the_payload_on_stdin_and_its_code_decides() {
     assert_eq!(place.run(&["dead-letters", "shop", &id, "--discard"]).code, 0);
     let none = place.run(&["dead-letters", "shop"]);
     assert_eq!(none.code, 1, "{none:?}");
+}
+
+#[test]
+fn a_slow_channel_does_not_keep_another_waiting() {
+    let place = Place::new();
+    let gate = place.path("gate");
+    let script = format!(
+        "echo \"begun on $TENURE_CHANNEL\"; \
+         if test $TENURE_CHANNEL = slow; then while ! test -e {gate}; do sleep 0.05; done; fi; \
+         echo \"ended on $TENURE_CHANNEL\""
+    );
+    let mut listener = listener(&place, &["shop", "slow", "swift", "--", "sh", "-c", &script]);
+    place.run(&["post", "shop", "slow", "1"]);
+    listener.line("begun on slow");
+    place.run(&["post", "shop", "swift", "1"]);
+    place.run(&["notify", "shop", "swift", "2"]);
+    listener.line("ended on swift");
+    listener.line("ended on swift");
+    std::fs::write(&gate, "").unwrap();
+    listener.line("ended on slow");
+    eventually("the acknowledgements", || (waiting(&place) == 0).then_some(()));
 }
 
 #[test]
