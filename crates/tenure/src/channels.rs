@@ -1,5 +1,6 @@
 //! Messages to the leader, as programs see them: handlers, and the handle that sends.
 
+mod meter;
 mod office;
 mod work;
 
@@ -14,6 +15,7 @@ use tenure_core::{
     Store, Term,
 };
 
+pub(crate) use self::meter::describe as describe_metrics;
 pub(crate) use self::office::{Office, Order, too_slow};
 use crate::callback::{Callback, CallbackResult, callback};
 use crate::{Election, ElectionBuilder};

@@ -57,6 +57,13 @@ pub fn describe_metrics() {
         Unit::Seconds,
         "From the end of the lease before, as seen here, to the beginning of a reign here."
     );
+    crate::channels::describe_metrics();
+}
+
+/// The labels of all that is counted of an election.
+pub(crate) fn labels_of(shared: &Shared) -> Vec<Label> {
+    let per_election = shared.per_election_metrics.then(|| shared.election.clone());
+    registry().group(&shared.election, per_election, &shared.clock).labels()
 }
 
 /// Brings the gauges up to date that change as time passes. Call it before the metrics are read,

@@ -12,7 +12,8 @@ use common::{Desk, Mood, TTL, event, leads};
 use metrics::{
     Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
-use tenure::Event;
+use tenure::core::Store as _;
+use tenure::{Event, Message};
 
 #[derive(Default)]
 struct Book {
@@ -154,8 +155,41 @@ async fn a_label_per_election_is_there_for_those_who_want_it() {
     assert_eq!(gauge("leader_is_leader{key_class=label,election=label:own}"), 1.0);
     tenure::describe_metrics();
     let described = BOOK.described.lock().unwrap().clone();
-    assert_eq!(described.len(), 9, "{described:?}");
+    assert_eq!(described.len(), 14, "{described:?}");
     assert!(described.iter().all(|name| name.starts_with("leader_")));
+}
+
+#[tokio::test]
+async fn messages_are_counted_and_whoever_leads_shows_their_backlog() {
+    LazyLock::force(&BOOK);
+    let desk = Desk::new();
+    let (candidate, store) = desk.candidate("a");
+    store.carries.store(true, Ordering::Relaxed);
+    let handler = |message: Message| async move {
+        match message.payload.as_str() {
+            "1" => Err("on purpose"),
+            "2" => Ok(()),
+            _ => std::future::pending().await,
+        }
+    };
+    let election = candidate.election("mail:x").ttl(TTL).post_tries(1).on_post("orders", handler);
+    let election = election.on_notify("pings", |_| ()).build().unwrap();
+    for number in ["1", "2", "3", "4"] {
+        election.post("orders", number, number).await.unwrap();
+    }
+    election.start().await.unwrap();
+    election.notify("pings", "{}").await.unwrap();
+    let channels = store.channels().unwrap();
+    channels.notify(election.name(), "pings", "no JSON").await.unwrap();
+    desk.pass_until(|| counter("leader_messages_handled_total{key_class=mail}") == 2).await;
+    desk.pass_until(|| counter("leader_messages_failed_total{key_class=mail}") == 1).await;
+    desk.pass_until(|| counter("leader_messages_dropped_total{key_class=mail}") == 1).await;
+    // One is dead, one is handled, and the two others wait until they are acknowledged.
+    desk.pass_until(|| gauge("leader_messages_waiting{key_class=mail}") == 2.0).await;
+    desk.pass_until(|| gauge("leader_messages_dead{key_class=mail}") == 1.0).await;
+    store.set(Mood::Failing);
+    desk.pass_until(|| gauge("leader_messages_waiting{key_class=mail}") == 0.0).await;
+    assert_eq!(gauge("leader_messages_dead{key_class=mail}"), 0.0);
 }
 
 #[tokio::test]

@@ -11,7 +11,8 @@ use tenure_core::{Arrival, Error, ErrorKind, Inbox, Store, Term, is_json};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, JoinSet, yield_now};
 
-use super::work::{Worker, handle_notices, handle_posts};
+use super::meter::MailMeter;
+use super::work::{Worker, handle_notices, handle_posts, watch_backlog};
 use super::{Handlers, carrier, count};
 use crate::command::{Command, WeakCommands};
 use crate::pulse::Pulse;
@@ -40,6 +41,7 @@ pub(crate) struct Office {
     commands: WeakCommands,
     id: u64,
     pulse: Arc<Pulse>,
+    meter: Arc<MailMeter>,
     /// The handlers of this reign, and of those before it that have not ended.
     workers: JoinSet<()>,
 }
@@ -61,8 +63,8 @@ impl Office {
     ) -> (Office, mpsc::UnboundedSender<Order>) {
         let (sender, orders) = mpsc::unbounded_channel();
         let pulse = shared.pulses.listen();
-        let workers = JoinSet::new();
-        (Office { store, shared, handlers, orders, commands, id, pulse, workers }, sender)
+        let (meter, workers) = (Arc::new(MailMeter::new(&shared)), JoinSet::new());
+        (Office { store, shared, handlers, orders, commands, id, pulse, meter, workers }, sender)
     }
 
     /// Takes orders until the election is gone.
@@ -150,6 +152,7 @@ impl Office {
             commands: self.commands.clone(),
             id: self.id,
             channel: channel.clone(),
+            meter: self.meter.clone(),
         };
         for (channel, handler) in &self.handlers.notices {
             let (sender, notices) = mpsc::channel(NOTICES_MAX);
@@ -163,6 +166,9 @@ impl Office {
             let work = handle_posts(worker(channel), handler.clone(), store, bell, tries);
             self.workers.spawn(work);
         }
+        if !self.handlers.posts.is_empty() {
+            self.workers.spawn(watch_backlog(worker(&String::new()), self.store.clone()));
+        }
         desks
     }
 
@@ -173,10 +179,12 @@ impl Office {
                 let Some(desk) = desks.notices.get(&channel) else { return };
                 if !is_json(&payload) {
                     count(&counts.skipped);
+                    self.meter.dropped();
                     let bytes = payload.len();
                     tracing::warn!(election, channel, bytes, "a notice is not JSON; skipped");
                 } else if desk.try_send(payload).is_err() {
                     count(&counts.missed);
+                    self.meter.dropped();
                     tracing::warn!(
                         election,
                         channel,
@@ -186,6 +194,7 @@ impl Office {
             }
             Arrival::Gap => {
                 count(&counts.missed);
+                self.meter.dropped();
                 tracing::warn!(election, "listening was interrupted; notices may be missing");
                 desks.posts.iter().for_each(|bell| bell.notify_one());
             }

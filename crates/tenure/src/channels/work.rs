@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tenure_core::{Acknowledged, BoxFuture, Delivery, Error, Store, Taken};
+use tenure_core::{Acknowledged, BoxFuture, ChannelBacklog, Delivery, Error, Store, Taken};
 use tokio::sync::{Notify, mpsc};
 
+use super::meter::MailMeter;
 use super::{Message, PostHandler, carrier, count};
 use crate::callback::{Callback, begin, said};
 use crate::command::{Command, WeakCommands};
@@ -17,6 +18,8 @@ use crate::shared::{Phase, Reign, Shared};
 
 /// How often a channel is looked at without a hint.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the backlog is counted, for metrics.
+const COUNT_EVERY: Duration = Duration::from_secs(10);
 /// How long to wait before a failed message or call is tried again, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
@@ -27,6 +30,7 @@ pub(super) struct Worker {
     pub(super) commands: WeakCommands,
     pub(super) id: u64,
     pub(super) channel: String,
+    pub(super) meter: Arc<MailMeter>,
 }
 
 /// Handles notices, in order, until the reign is stepped down from.
@@ -119,6 +123,42 @@ pub(super) async fn handle_posts(
     }
 }
 
+/// Counts what waits, for metrics, until the reign is stepped down from. It is no work that the
+/// lease would be kept for.
+pub(super) async fn watch_backlog(worker: Worker, store: Arc<dyn Store>) {
+    /// Whoever does not lead has no backlog to show, also if this is dropped.
+    struct Shown(Arc<MailMeter>);
+    impl Drop for Shown {
+        fn drop(&mut self) {
+            self.0.backlog(None);
+        }
+    }
+    let Ok(carrier) = carrier(&*store) else { return };
+    let shown = Shown(worker.meter.clone());
+    let mut failures = 0;
+    loop {
+        let backlog = tokio::select! {
+            biased;
+            () = worker.stepped_down() => return,
+            backlog = carrier.backlog(&worker.shared.election) => backlog,
+        };
+        match backlog {
+            Ok(channels) => {
+                failures = 0;
+                let sum = |count: fn(&ChannelBacklog) -> u64| channels.iter().map(count).sum();
+                shown.0.backlog(Some((sum(|one| one.waiting), sum(|one| one.dead))));
+            }
+            Err(error) => {
+                failures += 1;
+                worker.trouble("the backlog can't be counted for now", failures, &error);
+            }
+        }
+        if !worker.rest(COUNT_EVERY, None).await {
+            return;
+        }
+    }
+}
+
 impl Worker {
     /// Begins to work, if this reign is on.
     fn enter(&self) -> Option<Work<'_>> {
@@ -182,7 +222,11 @@ impl Worker {
                     );
                     return;
                 }
-                Ok(_) => return,
+                Ok(answer) => {
+                    let (election, channel) = (election.as_str(), &self.channel);
+                    tracing::debug!(election, channel, id, %term, ?answer, "a post is off");
+                    return;
+                }
                 Err(error) => {
                     self.trouble("a post can't be acknowledged for now", failures, &error);
                     tokio::select! {
@@ -220,9 +264,13 @@ impl Worker {
     fn note(&self, handled: Result<(), String>) {
         let counts = &self.shared.counts;
         match handled {
-            Ok(()) => count(&counts.handled),
+            Ok(()) => {
+                count(&counts.handled);
+                self.meter.handled();
+            }
             Err(error) => {
                 count(&counts.failed);
+                self.meter.failed();
                 let (election, channel) = (self.shared.election.as_str(), &self.channel);
                 let term = self.reign.term;
                 tracing::warn!(election, channel, %term, %error, "a message was not handled");

@@ -143,14 +143,16 @@ pub(crate) struct Moody {
     pub(crate) largest: AtomicUsize,
     pub(crate) ops: Mutex<Vec<Op>>,
     blocked: AtomicBool,
+    /// Whether it carries messages.
+    pub(crate) carries: AtomicBool,
 }
 
 impl Moody {
     fn new(inner: MemoryStore) -> Moody {
         let mood = watch::Sender::new(Mood::Well);
         let (calls, largest) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let blocked = AtomicBool::new(false);
-        Moody { inner, mood, calls, largest, ops: Mutex::default(), blocked }
+        let (blocked, carries) = (AtomicBool::new(false), AtomicBool::new(false));
+        Moody { inner, mood, calls, largest, ops: Mutex::default(), blocked, carries }
     }
 
     /// Whether a call has ever blocked its thread.
@@ -206,7 +208,7 @@ impl Store for Moody {
     }
 
     fn channels(&self) -> Option<&dyn Channels> {
-        None
+        self.inner.channels().filter(|_| self.carries.load(Ordering::Relaxed))
     }
 
     fn ledger(&self) -> Option<&dyn Ledger> {
