@@ -117,3 +117,17 @@ async fn needs_postgres_the_advisory_store_keeps_the_invariants_under_faults() {
         conformance::run_under_faults(&subject, seed).await.assert_passed();
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_the_advisory_store_carries_messages() {
+    let Some(url) = common::server() else { return };
+    tenure_testkit::channels::run(&Server::migrated(&url).await).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_the_advisory_store_keeps_a_ledger() {
+    let Some(url) = common::server() else { return };
+    tenure_testkit::ledger::run(&Server::migrated(&url).await).await.assert_passed();
+}

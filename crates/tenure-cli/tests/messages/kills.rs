@@ -60,6 +60,7 @@ impl Shop {
         let mut args = vec!["listen", "shop"];
         args.extend(CHANNELS);
         args.extend(["--ttl", self.ttl, "--id", &label, "--tries", "100"]);
+        args.extend(["-vv", "--log-format", "json"]);
         let listener = Process::new(&mut self.command(&args));
         self.listeners.insert(label, listener);
     }
@@ -92,6 +93,13 @@ impl Shop {
         handled
     }
 
+    /// The posts whose acknowledgement was answered with `Done`, as the listeners logged it:
+    /// channel and number.
+    fn acknowledged(&self) -> Vec<(String, u64)> {
+        let alive = self.listeners.values().flat_map(|listener| listener.seen());
+        self.printed.iter().chain(alive).filter_map(|line| acknowledgement(line)).collect()
+    }
+
     fn waits(&self) -> u64 {
         let status = self.status();
         let backlog = status["backlog"].as_array().unwrap();
@@ -110,6 +118,14 @@ fn read(line: &str) -> Option<Handled> {
         delivery: value["delivery"].as_u64()?,
         term: value["term"].as_u64()?,
     })
+}
+
+fn acknowledgement(line: &str) -> Option<(String, u64)> {
+    let value: Value = serde_json::from_str(line).ok()?;
+    let fields = &value["fields"];
+    let is_one = fields["message"] == "a post is off" && fields["answer"] == "Done";
+    let of = is_one.then(|| fields["channel"].as_str()).flatten()?;
+    Some((of.to_owned(), fields["id"].as_u64()?))
 }
 
 /// Posts so many to each channel, in order, by one process after the other.
@@ -155,6 +171,31 @@ fn posts_survive(mut shop: Shop, each: usize) {
     poster.join().unwrap();
     until(&mut shop, "the last acknowledgement", |shop| shop.waits() == 0);
     check(&shop.handled(), each);
+    check_acknowledged(shop.acknowledged(), all);
+}
+
+/// The fence lets one leader take a post off, and once.
+fn check_acknowledged(mut acknowledged: Vec<(String, u64)>, all: usize) {
+    let count = acknowledged.len();
+    acknowledged.sort();
+    let twice: Vec<_> = acknowledged.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+    assert!(twice.is_empty(), "acknowledged twice: {twice:?}");
+    // Of those that were killed, what they did last is not in the log.
+    let seen = all - KILLS * CHANNELS.len()..=all;
+    assert!(seen.contains(&count), "{count} of {all} acknowledgements were seen");
+}
+
+#[test]
+#[should_panic(expected = "acknowledged twice")]
+fn a_post_that_is_acknowledged_twice_is_noticed() {
+    let line = |id: u64| {
+        format!(
+            "{{\"fields\":{{\"message\":\"a post is off\",\"channel\":\"orders\",\"id\":{id},\
+             \"answer\":\"Done\"}}}}"
+        )
+    };
+    let lines = [line(1), line(2), line(1)];
+    check_acknowledged(lines.iter().filter_map(|line| acknowledgement(line)).collect(), 3);
 }
 
 /// As `eventually`, for as long as something still moves.
@@ -205,13 +246,16 @@ fn on_sqlite(each: usize) {
     assert_eq!(acknowledged, all, "each was acknowledged, by one term");
 }
 
-fn on_postgres(schema: &str, each: usize) {
+fn on_postgres(scheme: &str, schema: &str, each: usize) {
     let Some(server) = Postgres::find() else { return };
     server.run(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE"));
     let sign = if server.url.contains('?') { '&' } else { '?' };
-    let url = format!("{}{sign}schema={schema}", server.url);
+    let (_, rest) = server.url.split_once("://").unwrap();
+    let url = format!("{scheme}://{rest}{sign}schema={schema}");
+    let migrates = format!("postgres://{rest}{sign}schema={schema}");
+    let migrated = finish(Place::new().command(&["migrate"]).env("TENURE_STORE", migrates));
+    assert_eq!(migrated.code, 0, "{migrated:?}");
     let shop = Shop::new(url, "1500ms");
-    assert_eq!(finish(&mut shop.command(&["migrate"])).code, 0);
     posts_survive(shop, each);
     let sql = format!(
         "SELECT count(*) FROM {schema}.tenure_message WHERE state = 1 AND term IS NOT NULL"
@@ -235,7 +279,13 @@ fn a_thousand_posts_survive_eight_kills_on_sqlite() {
 #[test]
 #[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_thousand_posts_survive_eight_kills() {
-    on_postgres("kills_short", 500);
+    on_postgres("postgres", "kills_short", 500);
+}
+
+#[test]
+#[ignore = "needs a PostgreSQL server"]
+fn needs_postgres_a_thousand_posts_survive_eight_kills_with_advisory_locks() {
+    on_postgres("postgres+advisory", "kills_advisory", 500);
 }
 
 #[test]
@@ -253,7 +303,13 @@ fn long_ten_thousand_posts_survive_eight_kills_on_sqlite() {
 #[test]
 #[ignore = "takes minutes, and needs a PostgreSQL server"]
 fn long_postgres_ten_thousand_posts_survive_eight_kills() {
-    on_postgres("kills_long", 5_000);
+    on_postgres("postgres", "kills_long", 5_000);
+}
+
+#[test]
+#[ignore = "takes minutes, and needs a PostgreSQL server"]
+fn long_postgres_ten_thousand_posts_survive_eight_kills_with_advisory_locks() {
+    on_postgres("postgres+advisory", "kills_advisory_long", 5_000);
 }
 
 #[test]
