@@ -365,3 +365,22 @@ impl Ledger for SqliteStore {
 fn odd() -> Error {
     error::new(ErrorKind::Corrupt, "the ledger gave another answer than was asked for; a bug")
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::db::{Db, OPEN_TIMEOUT};
+    use crate::host::Host;
+
+    #[test]
+    fn a_request_is_never_at_an_instant_that_a_schedule_could_have() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.db");
+        let db = Db::open(&path, &Host::detect().unwrap(), OPEN_TIMEOUT, OPEN_TIMEOUT).unwrap();
+        let request = |now: i64| -> i64 {
+            let sql = include_str!("sql/tick_request.sql");
+            db.conn.query_row(sql, ("e", "j", now), |row| row.get(0)).unwrap()
+        };
+        assert_eq!([5_000, 5_000, 5_000].map(request), [5_001, 5_002, 5_003]);
+        assert_eq!([70_999, 70_999, 70_999].map(request), [70_999, 71_001, 71_002]);
+    }
+}

@@ -36,7 +36,8 @@ impl Books {
     fn request(&mut self, election: &Name, job: &str) -> Tick {
         let book = self.0.entry(election.clone()).or_default();
         let mut tick = Tick::new(job, unix_ms());
-        while book.records.contains_key(&tick) {
+        // At no whole second: a schedule has those.
+        while book.records.contains_key(&tick) || tick.scheduled_unix_ms % 1_000 == 0 {
             tick.scheduled_unix_ms += 1;
         }
         let mut record = TickRecord::new(tick.clone(), TickState::Requested);

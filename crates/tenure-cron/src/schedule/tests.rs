@@ -54,6 +54,13 @@ fn a_step_of_hours_goes_by_the_clock_on_the_wall() {
     assert_eq!(spring, ["2026-03-28T23:00:00Z", "2026-03-29T04:00:00Z", "2026-03-29T10:00:00Z"]);
     let autumn = due("0 */6 * * *", "Europe/Berlin", "2026-10-24T20:00:00Z", 3);
     assert_eq!(autumn, ["2026-10-24T22:00:00Z", "2026-10-25T05:00:00Z", "2026-10-25T11:00:00Z"]);
+    // 02:00 is not there in spring, and there twice in autumn.
+    let spring = due("0 */2 * * *", "Europe/Berlin", "2026-03-28T22:30:00Z", 2);
+    assert_eq!(spring, ["2026-03-28T23:00:00Z", "2026-03-29T02:00:00Z"]);
+    let autumn = due("0 */2 * * *", "Europe/Berlin", "2026-10-24T21:30:00Z", 4);
+    let twice = ["2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z"];
+    assert_eq!(autumn[1..3], twice);
+    assert_eq!([&*autumn[0], &*autumn[3]], ["2026-10-24T22:00:00Z", "2026-10-25T03:00:00Z"]);
 }
 
 #[test]
