@@ -542,10 +542,40 @@ async fn a_transactional_job_whose_transaction_did_not_end_its_tick_has_failed()
 async fn more_missed_ticks_than_can_be_caught_up_with_are_refused() {
     let world = World::new();
     let one = world.start("one", Vec::new());
+    world.pass_until("it leads", || one.leads()).await;
     for most in [0, 10_001] {
         let job = world.noting("x").missed(Missed::RunAll { most });
         let error = one.cron.replace(vec![job]).unwrap_err();
         assert!(error.message().contains("catch up with 1 to 10000 ticks"), "{error}");
     }
+    one.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn others_have_their_turns_while_the_jobs_of_a_long_gap_are_counted() {
+    const JOBS: usize = 5;
+    let world = World::new();
+    let job = |number| Job::new(format!("job {number}"), each_second(), |_| async {});
+    let one = world.start("one", (0..JOBS).map(job).collect());
+    world.pass_until("it leads", || one.leads()).await;
+    let turns = world.turns.clone();
+    let other = tokio::runtime::Handle::current().spawn(async move {
+        loop {
+            turns.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    world.wall.step(Duration::from_secs(300), false);
+    let skipped = || {
+        let events = one.events.lock().unwrap();
+        let told_at = one.told_at.lock().unwrap();
+        let skips = events.iter().zip(told_at.iter());
+        let many = |event: &CronEvent| matches!(event, CronEvent::Skipped { count: 100.., .. });
+        skips.filter(|(event, _)| many(event)).map(|(_, turn)| *turn).collect::<Vec<i64>>()
+    };
+    world.pass_until("all gaps", || skipped().len() == JOBS).await;
+    let turns = skipped();
+    assert!(turns[0] < turns[JOBS - 1], "all in one go: {turns:?}");
+    other.abort();
     one.stop().await.unwrap();
 }

@@ -56,6 +56,8 @@ pub(crate) struct World {
     pub(crate) transactions: Mutex<Option<Transactions>>,
     /// Whoever is told of events panics.
     pub(crate) jumpy: Arc<AtomicBool>,
+    /// How many turns somebody else had on this runtime, if he counts them.
+    pub(crate) turns: Arc<AtomicI64>,
     candidates: Mutex<Vec<Candidate>>,
     pub(crate) ran: Arc<Mutex<Vec<Ran>>>,
 }
@@ -66,6 +68,8 @@ pub(crate) struct Instance {
     pub(crate) cron: Cron,
     pub(crate) moody: Arc<Moody>,
     pub(crate) events: Arc<Mutex<Vec<CronEvent>>>,
+    /// After how many turns of others it was told of each.
+    pub(crate) told_at: Arc<Mutex<Vec<i64>>>,
     task: Option<JoinHandle<Result<(), Error>>>,
 }
 
@@ -80,6 +84,7 @@ impl World {
             wall,
             transactions: Mutex::default(),
             jumpy: Arc::default(),
+            turns: Arc::default(),
             candidates: Mutex::default(),
             ran: Arc::default(),
         }
@@ -114,12 +119,15 @@ impl World {
         let election = candidate.election("nightly").ttl(TTL).build().unwrap();
         let events: Arc<Mutex<Vec<CronEvent>>> = Arc::default();
         let (told, jumpy) = (events.clone(), self.jumpy.clone());
+        let told_at: Arc<Mutex<Vec<i64>>> = Arc::default();
+        let (turns, noted) = (self.turns.clone(), told_at.clone());
         let cron = Cron::builder(&election, moody.clone())
             .jobs(jobs)
             .clock(Arc::new(clock))
             .wall(Arc::new(self.wall.clone()))
             .on_event(move |event| {
                 told.lock().unwrap().push(event.clone());
+                noted.lock().unwrap().push(turns.load(Ordering::Relaxed));
                 assert!(!jumpy.load(Ordering::Relaxed), "on purpose");
             })
             .build()
@@ -127,7 +135,7 @@ impl World {
         let running = cron.clone();
         let runtime = tokio::runtime::Handle::current();
         let task = runtime.spawn(async move { running.run().await });
-        Instance { election, cron, moody, events, task: Some(task) }
+        Instance { election, cron, moody, events, told_at, task: Some(task) }
     }
 
     /// Lets time pass in small steps until `done`; every driver has its turns in each.
