@@ -24,7 +24,7 @@ pub(crate) fn remember(url: &str) {
 /// The password in a URL, if it has one.
 pub(crate) fn password_in(url: &str) -> Option<&str> {
     let start = url.find("://")? + 3;
-    let (from, to) = password_span(&url[start..])?;
+    let (from, to) = password_span(&url[start..], is_web(&url[..start]))?;
     Some(&url[start + from..start + to]).filter(|password| !password.is_empty())
 }
 
@@ -50,7 +50,8 @@ fn redact_after(text: &str, mark: &str) -> String {
         let (before, after) = rest.split_at(found + mark.len());
         clean.push_str(before);
         rest = after;
-        let span = if mark == "://" { password_span(after) } else { value_span(after) };
+        let span =
+            if mark == "://" { password_span(after, is_web(before)) } else { value_span(after) };
         if let Some((from, to)) = span {
             clean.push_str(&after[..from]);
             clean.push_str(STARS);
@@ -61,8 +62,13 @@ fn redact_after(text: &str, mark: &str) -> String {
     clean
 }
 
+/// Whether a text ends in the scheme of a page, which has no user in front of its host.
+fn is_web(up_to_scheme: &str) -> bool {
+    ["http://", "https://"].iter().any(|scheme| up_to_scheme.ends_with(scheme))
+}
+
 /// Where the password stands in `user:password@host/...`.
-fn password_span(after_scheme: &str) -> Option<(usize, usize)> {
+fn password_span(after_scheme: &str, is_web: bool) -> Option<(usize, usize)> {
     let ends = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '`' | '<' | '>');
     let url = &after_scheme[..after_scheme.find(ends).unwrap_or(after_scheme.len())];
     // The last one: a password that was not escaped may have an @ or a / in it.
@@ -70,8 +76,9 @@ fn password_span(after_scheme: &str) -> Option<(usize, usize)> {
     let colon = url[..at].find(':')?;
     let port = url[colon + 1..].split(['/', '?', '#', ',']).next().unwrap_or_default();
     let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    // `host:8080/path@x` has an @ but nothing to hide.
-    let hides = !(is_port && colon + 1 + port.len() < at);
+    // `http://host:8080/path@x` has an @ but nothing to hide. A password of a store may look like
+    // that: `12?x`, not escaped.
+    let hides = !(is_web && is_port && colon + 1 + port.len() < at);
     hides.then_some((colon + 1, at))
 }
 
@@ -93,6 +100,8 @@ mod tests {
             ("redis://:hunter2@h:6379/0", "redis://:***@h:6379/0"),
             ("postgres://u:hun/te@r2@h/db", "postgres://u:***@h/db"),
             ("\"a://u:x1@h\" and b://v:y2@g", "\"a://u:***@h\" and b://v:***@g"),
+            ("redis://u:12?hunter2@h/0", "redis://u:***@h/0"),
+            ("redis://u:12/hunter2@h:1/0", "redis://u:***@h:1/0"),
             ("redis+sentinel://u:pw@h1:1,h2:2/m/0", "redis+sentinel://u:***@h1:1,h2:2/m/0"),
             ("postgres://h/db?user=a&password=pw&x=1", "postgres://h/db?user=a&password=***&x=1"),
             ("postgres://h/db?sslpassword=pw", "postgres://h/db?sslpassword=***"),

@@ -261,6 +261,8 @@ mod tests {
             ("redis://u:geheim@h:0/", "redis://USER"),
             ("redis://u:geheim@/0", "redis://USER"),
             ("redis://u:7/geheim@h/0", "escape"),
+            ("redis://u:7?geheim@h/0", "escape"),
+            ("redis://h:7/0?prefix=a&sentinel_password=x@geheim", "escape"),
             ("redis://u:geheim@h/one", "not a number"),
             ("redis://u:geheim@h/0#x", "%23"),
             ("redis://u:geheim@a,b/0", "redis+cluster://"),

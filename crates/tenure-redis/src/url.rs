@@ -88,7 +88,7 @@ fn split(url: &str) -> Result<Parts<'_>, Error> {
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     // An @ further on is one of a password that was not escaped; nothing of it may be quoted.
-    if path.contains('@') {
+    if path.contains('@') || query.contains('@') {
         return Err(malformed());
     }
     let (user, hosts) = match authority.rsplit_once('@') {
