@@ -148,14 +148,31 @@ mod with_redis {
                     latest: latest.and_then(Term::new),
                 });
             }
+            if error.code() == Some("CROSSSLOT") {
+                let message = format!(
+                    "a fenced write on a Cluster needs its keys in the slot of the election {}; \
+                     give them the same hash tag",
+                    self.election
+                );
+                let error = error::new(ErrorKind::Config, message).caused_by(error);
+                return FenceError::Failed(error.during("fence"));
+            }
             let kind = match error.kind() {
                 Driver::Io => ErrorKind::Unavailable,
+                _ if error.code().is_some_and(may_pass) => ErrorKind::Unavailable,
                 Driver::Server(_) | Driver::Extension => ErrorKind::Denied,
                 _ => ErrorKind::Config,
             };
             let message = format!("the fenced write failed: {error}; see what it says");
             FenceError::Failed(error::new(kind, message).during("fence").caused_by(error))
         }
+    }
+
+    /// What a server says that is starting, full, being changed or not the one any more.
+    fn may_pass(code: &str) -> bool {
+        let passing = ["LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "OOM", "BUSY"];
+        let moved = ["MASTERDOWN", "MISCONF", "NOREPLICAS", "MOVED", "ASK"];
+        passing.contains(&code) || moved.contains(&code)
     }
 
     impl fmt::Display for Stale {

@@ -28,7 +28,7 @@ pub(crate) fn tag_for(slot: u16) -> String {
     let mut number: u32 = 0;
     loop {
         let tag = digits(number);
-        // Every slot has one among the first few hundred thousand numbers; a test looks at all.
+        // Every slot has one among the first few hundred thousand numbers; a test looks at many.
         if crc16(tag.as_bytes()) % SLOTS == slot {
             return tag;
         }
