@@ -212,12 +212,16 @@ async fn needs_redis_a_marker_that_moves_away_is_begun_anew() {
         assert_eq!(server.run(&["CLUSTER", "SETSLOT", "0", "NODE", &ids[1]]), "+OK");
     }
     granted(a.renew(&store, term).await);
-    let b = player("other", "bb", settle);
     let sight = refused(player(&name, "bb", settle).acquire(&store, 1).await);
     assert!(sight.lease.is_some(), "held: {sight:?}");
-    for player in [player(&name, "a", settle), b] {
-        takes_in_time(&store, &player).await;
-    }
+    // On the same primary, and nobody holds it.
+    let free = (0..).map(|number| format!("free-{number}")).find(|name| set.home_of(name) == 0);
+    let free = player(&free.unwrap(), "bb", settle);
+    let left = refused(free.acquire(&store, 1).await).settling.expect("R2: it settles");
+    assert!(left > settle / 2 && left <= settle, "{left:?}");
+    wait(left).await;
+    takes_in_time(&store, &free).await;
+    takes_in_time(&store, &player(&name, "a", settle)).await;
     let marker = from.run(&["EVAL", "return redis.call('KEYS', 'tenure:server:*')[1]", "0"]);
     assert_eq!(from.run(&["CLUSTER", "KEYSLOT", &marker]), ":1", "{marker}");
 }

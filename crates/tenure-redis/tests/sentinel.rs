@@ -122,10 +122,34 @@ async fn needs_redis_a_frozen_primary_is_left_for_the_promoted_one() {
     }
     let (next, seq) = next.expect("the promoted one grants");
     assert!(next > term, "R1: {next} after {term}");
+    let is_new = |index: &usize| {
+        let server = &set.servers[*index];
+        server.run(&["INFO", "replication"]).contains("role:master")
+    };
+    let new = (0..3).filter(|index| *index != old).find(is_new).unwrap();
+    // The other replica has left the old one as well.
+    set.servers[new].until(&["INFO", "replication"], "connected_slaves:1");
     set.servers[old].signal(Signal::CONT);
+    // For an instant it takes itself for the primary. Whoever still talks to it and waits for
+    // replicas is not granted anything, until it learns what it is.
+    let direct = set.servers[old].config().with_settle(Settle::Off).with_wait_replicas(1);
+    let direct = direct.open().unwrap();
+    let mut demoted = false;
+    for seq in 2..400 {
+        match a.acquire(&direct, seq).await {
+            Reply::Unknown(error) if error.message().contains("read-only replica") => {
+                demoted = true;
+                break;
+            }
+            Reply::Granted(grant) => panic!("two leaders: {} beside {next}", grant.term),
+            _ => wait(ms(20)).await,
+        }
+        granted(b.renew(&store, next).await);
+    }
+    assert!(demoted, "it learns what it is");
     granted(b.renew(&store, next).await);
     let fresh = set.config().with_settle(Settle::Off).open().unwrap();
-    refused(a.acquire(&fresh, 2).await);
+    refused(a.acquire(&fresh, 1_000).await);
     granted(b.release(&store, Some(next), seq).await);
 }
 
