@@ -5,13 +5,16 @@ use std::time::Duration;
 use redis::{ErrorKind as Driver, RedisError, ServerError};
 use tenure_core::{Error, ErrorKind};
 
+use crate::script;
+
 /// The name of this store in errors.
 pub(crate) const STORE: &str = "redis";
 
 /// What an ACL user needs; the README has the same list.
 pub(crate) const PRIVILEGES: &str = "+evalsha +eval +info +time +get +set +del +pexpire +pttl \
      +hget +hset +hmget +hdel +publish +subscribe +ping (on a Cluster +spublish +ssubscribe \
-     +cluster|slots, with wait_replicas +wait)";
+     +cluster|slots +asking, with wait_replicas +wait, for messages and cron +hgetall +hexists \
+     +hincrby +sadd +smembers +zadd +zrem +zcard +zrange +zrevrange +zscore)";
 
 /// An error of this store.
 pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
@@ -115,7 +118,9 @@ fn from_code(address: &str, code: &str, detail: &str) -> (ErrorKind, String) {
         "NOAUTH" => (Denied, "wants a password; write redis://USER:PASSWORD@HOST"),
         "WRONGPASS" => (Denied, "refused the user or the password; mend the URL"),
         "NOPERM" => return (Denied, no_permission(address, detail)),
-        "ERR" if detail.contains("can't run this command") => {
+        "ERR"
+            if detail.contains("executing the script can't") || detail.contains("ACL failure") =>
+        {
             return (Denied, no_permission(address, detail));
         }
         "ERR" if detail.contains("AUTH") => (Denied, "wants no password; leave it out of the URL"),
@@ -150,10 +155,26 @@ fn from_code(address: &str, code: &str, detail: &str) -> (ErrorKind, String) {
 }
 
 fn no_permission(address: &str, detail: &str) -> String {
+    let grant = match missing(detail) {
+        Some(commands) => format!("it lacks {commands}; all that "),
+        None => String::new(),
+    };
     format!(
-        "{address} knows this user and says no: {detail}; its ACL needs {PRIVILEGES}, the keys of \
-         the elections and the channel of hints (without +info, settle=off)"
+        "{address} knows this user and says no: {detail}; {grant}its ACL needs: {PRIVILEGES}, the \
+         keys of the elections and the channel of hints (without +info, settle=off)"
     )
+}
+
+/// The commands that a user may not run, as an ACL would allow them.
+fn missing(detail: &str) -> Option<String> {
+    let named = detail.split_once(" run the '").and_then(|(_, rest)| rest.split_once("' command"));
+    let commands = match named {
+        Some((command, _)) => vec![command.to_lowercase()],
+        // A key or a channel is missing, and not a command.
+        None if !detail.contains("can't run this command") => return None,
+        None => script::commands_at(detail)?,
+    };
+    Some(commands.iter().map(|command| format!("+{command}")).collect::<Vec<_>>().join(" or "))
 }
 
 /// The server is one of a Cluster.
@@ -183,8 +204,10 @@ mod tests {
         for (code, detail, kind, word) in [
             ("NOAUTH", "Authentication required.", ErrorKind::Denied, "PASSWORD"),
             ("WRONGPASS", "invalid", ErrorKind::Denied, "mend the URL"),
-            ("NOPERM", "the 'eval' command", ErrorKind::Denied, "+evalsha"),
+            ("NOPERM", "may not run the 'eval' command", ErrorKind::Denied, "it lacks +eval; all"),
             ("ERR", "The user executing the script can't run this command", ErrorKind::Denied, "+"),
+            ("ERR", "The user executing the script can't access", ErrorKind::Denied, "the keys"),
+            ("ERR", "ACL failure in script: may not", ErrorKind::Denied, "needs: +evalsha"),
             ("ERR", "DB index is out of range", ErrorKind::Config, "databases"),
             ("ERR", "unknown command 'EVALSHA'", ErrorKind::Unsupported, "Sentinel"),
             ("WRONGTYPE", "", ErrorKind::Config, "prefix"),

@@ -169,6 +169,19 @@ pub(crate) fn is_unknown_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
 }
 
+/// The commands at the place in one of our scripts that a server names in an error: it says where
+/// a command was refused, and not which.
+pub(crate) fn commands_at(detail: &str) -> Option<Vec<String>> {
+    let (_, line) = detail.split_once("@user_script:")?;
+    let line = line.split(|letter: char| !letter.is_ascii_digit()).next()?.parse::<usize>().ok()?;
+    let number = SCRIPTS.iter().position(|script| detail.contains(script.get_hash()))?;
+    let line = CODE[number].lines().nth(line.checked_sub(1)?)?;
+    let calls = line.split("redis.call('").skip(1);
+    let commands: Vec<String> =
+        calls.filter_map(|call| Some(call.split_once('\'')?.0.to_lowercase())).collect();
+    (!commands.is_empty()).then_some(commands)
+}
+
 /// Stands in for a grant that too few replicas have.
 pub(crate) fn too_few_replicas(have: i64, wanted: u32) -> Value {
     let words = ["few".to_owned(), have.to_string(), wanted.to_string()];
@@ -182,6 +195,7 @@ mod tests {
 
     #[test]
     fn each_kind_has_its_own_script() {
+        let mut kinds = std::collections::HashSet::new();
         for (kind, word) in [
             (Kind::Acquire, "TENURERANGE"),
             (Kind::Renew, "candidate, term, ttl"),
@@ -192,9 +206,33 @@ mod tests {
             (Kind::Ledger, "steps of one term"),
             (Kind::LedgerRequest, "a job to run now"),
             (Kind::LedgerRead, "what is in the cron ledger"),
+            (Kind::MailNotify, "whoever listens in this election"),
+            (Kind::MailPost, "each key once"),
+            (Kind::MailTake, "The head of a channel"),
+            (Kind::MailAcknowledge, "a message off its channel"),
+            (Kind::MailBacklog, "what is dead, by channel"),
+            (Kind::MailDead, "dead letters, oldest first"),
+            (Kind::MailExhume, "dead letters back"),
         ] {
             assert!(kind.code().contains(word), "{kind:?}");
+            assert!(kinds.insert(kind as usize), "{kind:?} twice");
         }
+        assert_eq!(kinds.len(), Kind::COUNT, "one of them was not looked at");
+    }
+
+    #[test]
+    fn the_place_of_an_error_tells_the_command() {
+        let line = |kind: Kind, words: &str| {
+            let found = kind.code().lines().position(|line| line.contains(words)).unwrap();
+            format!("no script: {}, on @user_script:{}.", kind.hash(), found + 1)
+        };
+        let at = |kind, words| commands_at(&line(kind, words));
+        assert_eq!(at(Kind::Acquire, "'SET', KEYS[1]"), Some(vec!["set".to_owned()]));
+        let both = vec!["hget".to_owned(), "get".to_owned()];
+        assert_eq!(at(Kind::MailPost, "'GET', done"), Some(both));
+        assert_eq!(at(Kind::Renew, "local TERM_MAX"), None);
+        assert_eq!(commands_at("on @user_script:3."), None, "not a script of ours");
+        assert_eq!(commands_at(""), None);
     }
 
     /// A script's keys are all in one slot, and the marker of a Cluster is not.

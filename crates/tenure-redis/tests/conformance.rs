@@ -11,25 +11,33 @@ use tenure_redis::{RedisConfig, Settle};
 use tenure_testkit::conformance::{self, Subject};
 
 use common::Server;
-use common::fleet::{ClusterSet, Secured, SentinelSet};
+use common::fleet::{ClusterSet, PASSWORD, Secured, SentinelSet, documented_acl};
 
 /// Each number is a prefix of its own.
 struct Prefixes {
     config: RedisConfig,
     in_cluster: bool,
+    /// What all of them begin with.
+    stem: &'static str,
 }
 
 impl Prefixes {
     fn at(url: &str) -> Prefixes {
         let config = RedisConfig::from_url(url).unwrap();
-        Prefixes { config, in_cluster: url.starts_with("redis+cluster") }
+        Prefixes { config, in_cluster: url.starts_with("redis+cluster"), stem: "" }
+    }
+
+    /// As the user that the README makes.
+    fn as_documented_user(url: &str) -> Prefixes {
+        let url = url.replace("://", &format!("://tenure:{PASSWORD}@"));
+        Prefixes { stem: "app:", ..Prefixes::at(&url) }
     }
 }
 
 impl Subject for Prefixes {
     fn open(&self, data: u32) -> BoxFuture<'_, Result<Arc<dyn Store>, Error>> {
         Box::pin(async move {
-            let config = self.config.clone().with_prefix(format!("{data}:"));
+            let config = self.config.clone().with_prefix(format!("{}{data}:", self.stem));
             // Settling has tests of its own; here every number is a server's first.
             let store = config.with_settle(Settle::Off).open()?;
             Ok(Arc::new(store) as Arc<dyn Store>)
@@ -129,4 +137,39 @@ async fn needs_redis_the_store_carries_messages() {
 async fn needs_redis_the_store_carries_messages_on_a_cluster() {
     let set = ClusterSet::start();
     tenure_testkit::channels::run(&Prefixes::at(&set.url())).await.assert_passed();
+}
+
+/// The documented user, with the channels of `app:1:`, `app:2:` and so on.
+fn acl_of_many_prefixes() -> Vec<String> {
+    let words = documented_acl("app:").into_iter();
+    words.map(|word| word.replace("&app:", "&app:*:")).collect()
+}
+
+/// What the README says is enough, is enough for all that a store does.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs redis-server"]
+async fn needs_redis_the_documented_privileges_are_enough_for_messages_and_cron() {
+    let server = Server::start();
+    let words = acl_of_many_prefixes();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    assert_eq!(server.run(&words), "+OK");
+    let subject = Prefixes::as_documented_user(&server.url());
+    tenure_testkit::ledger::run(&subject).await.assert_passed();
+    tenure_testkit::channels::run(&subject).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs redis-server"]
+async fn needs_redis_the_documented_privileges_are_enough_for_messages_and_cron_on_a_cluster() {
+    let set = ClusterSet::start();
+    let mut words = acl_of_many_prefixes();
+    let more = ["+cluster|slots", "+spublish", "+ssubscribe", "+asking"];
+    words.extend(more.map(str::to_owned));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    for server in &set.servers {
+        assert_eq!(server.run(&words), "+OK");
+    }
+    let subject = Prefixes::as_documented_user(&set.url());
+    tenure_testkit::ledger::run(&subject).await.assert_passed();
+    tenure_testkit::channels::run(&subject).await.assert_passed();
 }

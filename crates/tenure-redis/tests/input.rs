@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use tenure_core::{Error, ErrorKind};
+use tenure_core::{Channels as _, Error, ErrorKind, Post, Reply};
 use tenure_redis::{RedisConfig, RedisStore, Settle};
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -55,9 +55,11 @@ async fn needs_redis_a_missing_privilege_is_named() {
     let a = player("jobs", "a", ms(3_000));
     let rules = ["~*", "&*", "+@all"];
     for (user, denied, words) in [
-        ("no-scripts", "-@scripting", "+evalsha"),
-        ("no-info", "-info", "+info"),
-        ("no-set", "-set", "+set"),
+        ("no-scripts", "-@scripting", "it lacks +eval;"),
+        ("no-hashes", "-evalsha", "it lacks +evalsha;"),
+        ("no-info", "-info", "it lacks +info;"),
+        ("no-set", "-set", "it lacks +set;"),
+        ("no-hmget", "-hmget", "it lacks +hmget;"),
     ] {
         let mut command = vec!["ACL", "SETUSER", user, "on"];
         let password = format!(">{SECRET}");
@@ -71,6 +73,22 @@ async fn needs_redis_a_missing_privilege_is_named() {
         let error = unknown(a.acquire(&store, 1).await);
         says(&error, ErrorKind::Denied, words);
     }
+    let password = format!(">{SECRET}");
+    let words = ["ACL", "SETUSER", "no-posts", "on", &password, "~*", "&*", "+@all", "-zadd"];
+    assert_eq!(server.run(&words), "+OK");
+    let post = |text: &str| text.to_owned();
+    let posts = [Post { channel: post("c"), payload: post("1"), key: post("k") }];
+    let store = store(&format!("redis://no-posts:{SECRET}@127.0.0.1:{}/0", server.port));
+    let error = store.post(&a.election, &posts).await.unwrap_err();
+    says(&error, ErrorKind::Denied, "it lacks +zadd;");
+    // A key is missing, and no command.
+    let words = ["ACL", "SETUSER", "no-keys", "on", &password, "~x*", "&*", "+@all"];
+    assert_eq!(server.run(&words), "+OK");
+    let url = format!("redis://no-keys:{SECRET}@127.0.0.1:{}/0?settle=off", server.port);
+    let store = RedisConfig::from_url(&url).unwrap().open().unwrap();
+    let error = unknown(a.acquire(&store, 1).await);
+    says(&error, ErrorKind::Denied, "the keys of the elections");
+    assert!(!error.message().contains("it lacks"), "{error}");
 }
 
 /// What the README says is enough, is enough; and without +info there is settle=off.
