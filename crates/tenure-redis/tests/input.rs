@@ -189,6 +189,33 @@ async fn needs_redis_a_full_server_renews_and_grants_nothing() {
     assert!(a.sight(&store).await.lease.is_none());
 }
 
+/// The server came back with its data and is full at once: the leader renews all the same.
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_a_full_server_renews_after_a_restart() {
+    let mut server = Server::start();
+    let store = server.store(Settle::For(ms(50)));
+    let a = player("jobs", "a", ms(20_000));
+    // With a longer ttl it would settle as long.
+    let first = player("jobs", "a", ms(50));
+    let term = loop {
+        if let Reply::Granted(grant) = first.acquire(&store, 1).await {
+            break grant.term;
+        }
+        common::wait(ms(10)).await;
+    };
+    granted(a.renew(&store, term).await);
+    server.run(&["SAVE"]);
+    server.restart();
+    assert_eq!(server.run(&["CONFIG", "SET", "maxmemory", "1"]), "+OK");
+    let _cut = a.renew(&store, term).await;
+    granted(a.renew(&store, term).await);
+    let fresh = server.store(Settle::For(ms(50)));
+    granted(a.renew(&fresh, term).await);
+    let error = unknown(player("other", "a", ms(50)).acquire(&fresh, 1).await);
+    says(&error, ErrorKind::Unavailable, "maxmemory");
+}
+
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
