@@ -76,8 +76,9 @@ impl RedisStore {
         let mut ids = ids.to_vec();
         ids.sort_unstable();
         ids.dedup();
-        let mut args = vec![election.to_string(), verb.to_owned()];
+        let mut args = vec![verb.to_owned()];
         args.extend(ids.iter().map(u64::to_string));
+        args.push(self.keys().mail_channel(election));
         self.mail(Kind::MailExhume, keys, args).await?.number(0)
     }
 
@@ -85,11 +86,12 @@ impl RedisStore {
         let of = MailKeys::new(self, election)?;
         let mut keys = of.first();
         keys.push(of.channels());
-        let mut args = vec![election.to_string(), posts.len().to_string()];
+        let mut args = vec![posts.len().to_string()];
         for Post { channel, payload, key } in posts {
             keys.extend([of.waits(channel), of.known(channel), of.done(channel, key)]);
             args.extend([channel.clone(), payload.clone(), key.clone()]);
         }
+        args.push(self.keys().mail_channel(election));
         let words = self.mail(Kind::MailPost, keys, args).await?;
         if words.0.len() != posts.len() * 2 {
             return Err(error::odd_answer());
@@ -133,7 +135,8 @@ impl Channels for RedisStore {
         Box::pin(async move {
             let of = MailKeys::new(self, election)?;
             // The name of a channel has no line break in it.
-            let args = vec![election.to_string(), format!("{channel}\n{payload}")];
+            let message = format!("{channel}\n{payload}");
+            let args = vec![message, self.keys().mail_channel(election)];
             let told = self.mail(Kind::MailNotify, vec![of.lease, of.companion], args).await;
             told.map(|_| ()).map_err(|error| error.in_store(error::STORE).during("notify"))
         })
@@ -157,8 +160,9 @@ impl Channels for RedisStore {
         channels: &'a [String],
     ) -> BoxFuture<'a, Result<Box<dyn Inbox>, Error>> {
         Box::pin(async move {
-            let lease = self.keys().of(election)?.lease;
-            let inbox = RedisInbox::open(self.link(), election, lease, channels, self.patience());
+            self.keys().of(election)?;
+            let told_on = self.keys().mail_channel(election);
+            let inbox = RedisInbox::open(self.link(), election, told_on, channels, self.patience());
             match inbox.await {
                 Ok(inbox) => Ok(Box::new(inbox) as Box<dyn Inbox>),
                 Err(error) => Err(error.in_store(error::STORE).during("listen")),

@@ -12,12 +12,13 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::{ServerError, Value};
 use tenure_core::{Error, ErrorKind};
+use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::error;
 use crate::keys::Keys;
-use crate::lines::{Lines, held, text};
+use crate::lines::{Lines, Turns, held, text};
 use crate::place::{Node, Spot};
 use crate::slot::{SLOTS, slot_of, tag_for};
 
@@ -50,8 +51,8 @@ pub(crate) struct Cluster {
     seeds: Vec<Node>,
     keys: Keys,
     state: Mutex<State>,
-    /// Whoever asks; others wait for the outcome, within their own time.
-    turn: tokio::sync::Mutex<()>,
+    /// Whoever asks; others of its runtime wait for the outcome, within their own time (C3).
+    turns: Turns<Id>,
     changes: watch::Sender<u64>,
 }
 
@@ -79,7 +80,7 @@ impl Cluster {
             seeds,
             keys,
             state: Mutex::default(),
-            turn: tokio::sync::Mutex::default(),
+            turns: Turns::default(),
             changes: watch::Sender::new(0),
         }
     }
@@ -93,7 +94,8 @@ impl Cluster {
             return Ok(map);
         }
         let asked = timeout(within, async {
-            let _turn = self.turn.lock().await;
+            let turn = self.turns.of(Handle::current().id());
+            let _turn = turn.lock().await;
             match self.known() {
                 Some(map) => Ok(map),
                 None => self.ask(within).await,
@@ -104,6 +106,19 @@ impl Cluster {
             .unwrap_or_else(|_| Err(error::silent(self.lines.address(), "tell its slots", within)));
         // An old map is better than none: its servers say so if it is wrong.
         asked.or_else(|error| held(&self.state).map.clone().ok_or(error))
+    }
+
+    /// Whether anybody told the slots before.
+    pub(crate) fn has_map(&self) -> bool {
+        held(&self.state).map.is_some()
+    }
+
+    /// Asks again, though nobody found what is known to be wrong: a server that was given another
+    /// slot tells nobody. Others go by the old map meanwhile.
+    pub(crate) async fn refresh(&self, within: Duration) {
+        if let Err(error) = self.ask(within).await {
+            tracing::debug!(address = self.lines.address(), %error, "nobody told the slots");
+        }
     }
 
     /// What is known may be wrong by now.

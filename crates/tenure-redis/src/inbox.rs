@@ -10,10 +10,11 @@ use std::time::Duration;
 use redis::{PushInfo, PushKind, Value};
 use tenure_core::{Arrival, Error, Inbox, Name};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::dial::Wire;
-use crate::link::{Link, pause};
+use crate::link::{Link, changed, pause};
 use crate::place::{Node, Spot};
 
 /// How long to wait before a connection is made again, at first and at most.
@@ -22,6 +23,15 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// After so much silence the server is asked whether it is still there.
 const QUIET_MAX: Duration = Duration::from_secs(15);
+
+/// Something that happened to a subscription.
+enum Event {
+    Told(PushInfo),
+    Quiet,
+    Ended,
+    /// Other servers may have leases.
+    Changed,
+}
 
 /// One inbox.
 pub(crate) struct RedisInbox {
@@ -32,10 +42,19 @@ pub(crate) struct RedisInbox {
 struct Ear {
     link: Arc<Link>,
     election: Name,
-    lease: String,
+    /// Where the election's messages are told.
+    told_on: String,
     channels: HashSet<String>,
     within: Duration,
-    line: Option<(Wire, UnboundedReceiver<(Node, PushInfo)>)>,
+    changes: Option<watch::Receiver<u64>>,
+    line: Option<Line>,
+}
+
+/// A subscription, and with whom.
+struct Line {
+    node: Node,
+    wire: Wire,
+    told: UnboundedReceiver<(Node, PushInfo)>,
 }
 
 impl RedisInbox {
@@ -43,16 +62,17 @@ impl RedisInbox {
     pub(crate) async fn open(
         link: &Arc<Link>,
         election: &Name,
-        lease: String,
+        told_on: String,
         channels: &[String],
         within: Duration,
     ) -> Result<RedisInbox, Error> {
         let mut ear = Ear {
             link: link.clone(),
             election: election.clone(),
-            lease,
+            told_on,
             channels: channels.iter().cloned().collect(),
             within,
+            changes: link.changes(),
             line: None,
         };
         ear.subscribe().await?;
@@ -72,12 +92,45 @@ impl Inbox for RedisInbox {
 
 impl Ear {
     async fn subscribe(&mut self) -> Result<(), Error> {
-        let spot = self.link.spot_of(&self.lease, self.within).await?;
-        let channel = format!("{}:mail:{}", spot.channel, self.election);
+        if let Some(changes) = &mut self.changes {
+            changes.mark_unchanged();
+        }
+        let spot = self.link.spot_of(&self.told_on, self.within).await?;
+        let (node, channel) = (spot.node.clone(), self.told_on.clone());
         let (tell, told) = unbounded_channel();
         let wire = self.link.subscribe(&Spot { channel, ..spot }, tell, self.within).await?;
-        self.line = Some((wire, told));
+        self.line = Some(Line { node, wire, told });
         Ok(())
+    }
+
+    /// Waits for something to happen on a subscription.
+    async fn event(&mut self, line: &mut Line) -> Event {
+        tokio::select! {
+            told = timeout(QUIET_MAX, line.told.recv()) => match told {
+                Ok(Some((_, push))) => Event::Told(push),
+                Ok(None) => Event::Ended,
+                Err(_) => Event::Quiet,
+            },
+            () = changed(&mut self.changes) => Event::Changed,
+        }
+    }
+
+    /// Whether a subscription is still of use.
+    async fn is_sound(&self, line: &Line, event: &Event) -> bool {
+        match event {
+            Event::Told(_) => true,
+            Event::Ended => false,
+            Event::Quiet => {
+                let (mut connection, ping) = (line.wire.connection.clone(), redis::cmd("PING"));
+                let answer = timeout(self.within, connection.send_packed_command(&ping)).await;
+                matches!(answer, Ok(Ok(_)))
+            }
+            // Others may have leases now; this election may still be where it was.
+            Event::Changed => match self.link.spot_of(&self.told_on, self.within).await {
+                Ok(spot) => spot.node == line.node,
+                Err(_) => true,
+            },
+        }
     }
 
     /// What a push is to us; `Err` once the connection is of no use any more.
@@ -105,7 +158,7 @@ impl Ear {
 async fn next(mut ear: Ear) -> (Ear, Arrival) {
     let mut wait = PAUSE_MIN;
     loop {
-        let Some((wire, mut told)) = ear.line.take() else {
+        let Some(mut line) = ear.line.take() else {
             match ear.subscribe().await {
                 Ok(()) => return (ear, Arrival::Gap),
                 Err(error) => {
@@ -116,24 +169,21 @@ async fn next(mut ear: Ear) -> (Ear, Arrival) {
             }
             continue;
         };
-        match timeout(QUIET_MAX, told.recv()).await {
-            Ok(Some((_, push))) => {
-                // Otherwise it ended, or its channel has moved to another server: connect again.
-                if let Ok(arrival) = ear.arrival(&push) {
-                    ear.line = Some((wire, told));
-                    if let Some(arrival) = arrival {
-                        return (ear, arrival);
-                    }
-                }
-            }
-            Ok(None) => {}
-            Err(_) => {
-                let (mut connection, ping) = (wire.connection.clone(), redis::cmd("PING"));
-                let answer = timeout(ear.within, connection.send_packed_command(&ping)).await;
-                if matches!(answer, Ok(Ok(_))) {
-                    ear.line = Some((wire, told));
-                }
-            }
+        let event = ear.event(&mut line).await;
+        if !ear.is_sound(&line, &event).await {
+            continue;
+        }
+        let arrival = match event {
+            // Otherwise it ended, or its channel has moved to another server: connect again.
+            Event::Told(push) => match ear.arrival(&push) {
+                Ok(arrival) => arrival,
+                Err(()) => continue,
+            },
+            _ => None,
+        };
+        ear.line = Some(line);
+        if let Some(arrival) = arrival {
+            return (ear, arrival);
         }
     }
 }

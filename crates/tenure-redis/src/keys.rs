@@ -59,6 +59,17 @@ impl Keys {
         format!("{}tenure:hints", self.prefix)
     }
 
+    /// Where messages of an election are told: on a Cluster in the slot of its lease, wherever that
+    /// goes.
+    pub(crate) fn mail_channel(&self, election: &Name) -> String {
+        let lease = format!("{}{election}", self.prefix);
+        let own = match tag(&self.prefix) {
+            None if self.in_cluster => format!("{{{}}}:", hashed(&lease)),
+            _ => String::new(),
+        };
+        format!("{}:mail:{own}{election}", self.channel())
+    }
+
     /// What tenure keeps on a server for itself.
     pub(crate) fn spot(&self, node: Node) -> Spot {
         Spot { node, marker: self.marker(), channel: self.channel(), in_cluster: false }
@@ -80,6 +91,11 @@ impl Keys {
         let marker = format!("{}{end}", self.marker());
         let channel = format!("{}{end}", self.channel());
         Some(Spot { node, marker, channel, in_cluster: true })
+    }
+
+    /// A primary of a Cluster that has no slot yet, and so has no marker and no channel.
+    pub(crate) fn spot_without_slots(node: Node) -> Spot {
+        Spot { node, marker: String::new(), channel: String::new(), in_cluster: true }
     }
 
     /// The keys of an election.
@@ -190,6 +206,22 @@ mod tests {
         let spot = tagged.spot_in_cluster(node(), "abc", |slot| slot == slot_of("app")).unwrap();
         assert_eq!(spot.marker, "{app}:tenure:server");
         assert_eq!(tagged.spot_in_cluster(node(), "abc", |_| false), None);
+    }
+
+    /// A subscription stays where its election is, whatever other slots its server gets.
+    #[test]
+    fn messages_are_told_in_the_slot_of_their_election() {
+        for (prefix, name) in
+            [("", "jobs"), ("app:", "jobs"), ("app:", "a{b"), ("{app}:", "jobs"), ("x:", "{y}:z")]
+        {
+            let name = Name::new(name).unwrap();
+            let keys = Keys::in_cluster(prefix).unwrap();
+            let channel = keys.mail_channel(&name);
+            assert!(channel.starts_with(&format!("{prefix}tenure:hints:mail:")), "{channel}");
+            assert_eq!(slot_of(&channel), slot_of(&keys.of(&name).unwrap().lease), "{channel}");
+        }
+        let name = Name::new("{y}:z").unwrap();
+        assert_eq!(Keys::new("x:").mail_channel(&name), "x:tenure:hints:mail:{y}:z");
     }
 
     #[test]

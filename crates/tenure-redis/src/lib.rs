@@ -13,6 +13,7 @@ mod lease;
 mod ledger;
 mod lines;
 mod link;
+mod patience;
 mod place;
 mod script;
 mod sentinel;

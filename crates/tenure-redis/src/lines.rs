@@ -4,6 +4,7 @@
 //! connection that broke or hung is dropped for the next call to open another.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::cluster;
 use crate::config::{RedisConfig, Settle};
 use crate::dial::{Dial, Pushes, Wire};
 use crate::error;
+use crate::patience::Patience;
 use crate::place::{Node, Place, Spot};
 use crate::script::{self, Call, Kind};
 
@@ -38,9 +40,29 @@ pub(crate) struct Lines {
     /// Those that nobody uses now and that calls have to themselves, because they wait for
     /// replicas (R3).
     spare: Mutex<HashMap<(Id, Node), Vec<Line>>>,
-    /// Whoever connects to a server; others wait for the outcome, within their own time.
-    turns: Mutex<HashMap<Node, Arc<tokio::sync::Mutex<()>>>>,
+    /// Whoever connects to a server; others wait for the outcome, within their own time. Only those
+    /// of the same runtime: one that is blocked meanwhile must hold up nobody else (C3).
+    turns: Turns<(Id, Node)>,
     numbers: AtomicU64,
+}
+
+/// Whose turn it is, for each of several things.
+pub(crate) struct Turns<K>(Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>);
+
+impl<K> Default for Turns<K> {
+    fn default() -> Turns<K> {
+        Turns(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Turns<K> {
+    /// The turn of this one.
+    pub(crate) fn of(&self, key: K) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = held(&self.0);
+        // Runtimes come and go: those that nobody waits for are let go.
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        turns.entry(key).or_default().clone()
+    }
 }
 
 /// An open connection to a server that was greeted.
@@ -58,7 +80,7 @@ impl Lines {
             config,
             lines: Mutex::default(),
             spare: Mutex::default(),
-            turns: Mutex::default(),
+            turns: Turns::default(),
             numbers: AtomicU64::new(0),
         }
     }
@@ -83,18 +105,18 @@ impl Lines {
     /// # Errors
     /// Whatever leaves all of them unknown.
     pub(crate) async fn call(
-        &self,
+        self: &Arc<Lines>,
         spot: &Spot,
         calls: &[&Call],
         asking: bool,
-        within: Duration,
+        patience: Patience,
     ) -> Result<Vec<Value>, Error> {
         if self.config.wait_replicas > 0 && calls.iter().any(|call| call.grants()) {
-            return self.call_and_wait(spot, calls, asking, within).await;
+            return self.call_and_wait(spot, calls, asking, patience).await;
         }
-        let line = self.open(spot, within).await?;
+        let line = self.open(spot, patience).await?;
         let answer = exchange(&line, spot, calls, asking);
-        let values = self.bounded(spot, &line, answer, within).await?;
+        let values = self.bounded(spot, &line, answer, patience.left()).await?;
         self.checked(&line, calls.len(), values)
     }
 
@@ -105,17 +127,19 @@ impl Lines {
         spot: &Spot,
         calls: &[&Call],
         asking: bool,
-        within: Duration,
+        patience: Patience,
     ) -> Result<Vec<Value>, Error> {
         let key = (Handle::current().id(), spot.node.clone());
         let spare = held(&self.spare).get_mut(&key).and_then(Vec::pop);
         let line = match spare {
             Some(line) => line,
-            None => self.in_time(spot, self.connect(spot), within).await?,
+            None => self.in_time(spot, self.connect(spot), patience.left()).await?,
         };
-        let done = self.exchange_and_wait(spot, &line, calls, asking, within).await;
+        let done = self.exchange_and_wait(spot, &line, calls, asking, patience).await;
         let mut spares = held(&self.spare);
         match &done {
+            // The server was demoted: its name may lead to another one by now.
+            Ok(values) if values.iter().any(is_from_a_replica) => drop(spares.remove(&key)),
             Ok(_) => {
                 let kept = spares.entry(key).or_default();
                 if kept.len() < SPARE_MAX {
@@ -134,23 +158,23 @@ impl Lines {
         line: &Line,
         calls: &[&Call],
         asking: bool,
-        within: Duration,
+        patience: Patience,
     ) -> Result<Vec<Value>, Error> {
         let answer = exchange(line, spot, calls, asking);
-        let values = self.bounded(spot, line, answer, within).await?;
+        let values = self.bounded(spot, line, answer, patience.left()).await?;
         let mut values = self.checked(line, calls.len(), values)?;
         let is_grant = |index: usize, value: &Value| calls[index].grants() && is_granted(value);
         if !values.iter().enumerate().any(|(index, value)| is_grant(index, value)) {
             return Ok(values);
         }
         let wanted = self.config.wait_replicas;
-        let limit = within.min(self.config.call_timeout);
+        let limit = patience.left().min(self.config.call_timeout);
         let mut wait = redis::cmd("WAIT");
-        wait.arg(wanted).arg(limit.as_millis().max(1));
+        wait.arg(wanted).arg((limit * 4 / 5).as_millis().max(1));
         let mut connection = line.wire.connection.clone();
         // The server ends the wait by itself; a little later it counts as silent.
         let answer = connection.send_packed_command(&wait);
-        let have = match self.answered(spot, line, answer, limit + limit / 4).await? {
+        let have = match self.answered(spot, line, answer, limit).await? {
             Value::Int(have) => have,
             Value::ServerError(error) => {
                 return Err(error::from_server(&self.name_of(&spot.node), &error));
@@ -174,13 +198,13 @@ impl Lines {
     /// # Errors
     /// Whatever kept the server from answering.
     pub(crate) async fn scan(
-        &self,
+        self: &Arc<Lines>,
         spot: &Spot,
         cursor: &str,
         pattern: &str,
         within: Duration,
     ) -> Result<(String, Vec<String>), Error> {
-        let line = self.open(spot, within).await?;
+        let line = self.open(spot, Patience::each(within)).await?;
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1_000);
         let mut connection = line.wire.connection.clone();
@@ -199,9 +223,13 @@ impl Lines {
     ///
     /// # Errors
     /// Why it can't.
-    pub(crate) async fn check(&self, spot: &Spot, within: Duration) -> Result<(), Error> {
-        let line = self.open(spot, within).await?;
-        let call = self.hello();
+    pub(crate) async fn check(
+        self: &Arc<Lines>,
+        spot: &Spot,
+        within: Duration,
+    ) -> Result<(), Error> {
+        let line = self.open(spot, Patience::each(within)).await?;
+        let call = self.hello(spot);
         let calls = [&call];
         let answer = exchange(&line, spot, &calls, false);
         let answer = self.bounded(spot, &line, answer, within).await?;
@@ -287,9 +315,17 @@ impl Lines {
         }
     }
 
-    /// The connection, within this time.
-    async fn open(&self, spot: &Spot, within: Duration) -> Result<Line, Error> {
-        self.in_time(spot, self.line(spot), within).await
+    /// The connection, within this time. One that takes longer is made all the same, in the time of
+    /// its own step, and serves the next call.
+    async fn open(self: &Arc<Lines>, spot: &Spot, patience: Patience) -> Result<Line, Error> {
+        let runtime = Handle::current();
+        if let Some(line) = held(&self.lines).get(&(runtime.id(), spot.node.clone())) {
+            return Ok(line.clone());
+        }
+        let (lines, at, each) = (self.clone(), spot.clone(), patience.of_each());
+        let task = runtime.spawn(async move { lines.in_time(&at, lines.line(&at), each).await });
+        let line = async { task.await.unwrap_or_else(|_| Err(error::odd_answer())) };
+        self.in_time(spot, line, patience.left()).await
     }
 
     async fn in_time(
@@ -310,7 +346,7 @@ impl Lines {
         if let Some(line) = held(&self.lines).get(&key) {
             return Ok(line.clone());
         }
-        let turn = held(&self.turns).entry(spot.node.clone()).or_default().clone();
+        let turn = self.turns.of(key.clone());
         let _turn = turn.lock().await;
         if let Some(line) = held(&self.lines).get(&key) {
             return Ok(line.clone());
@@ -330,17 +366,17 @@ impl Lines {
         let mut wire = self.dial.open(&spot.node, &address, login, None).await?;
         let answer = wire
             .connection
-            .send_packed_command(&self.hello().in_full(spot))
+            .send_packed_command(&self.hello(spot).in_full(spot))
             .await
             .map_err(|error| error::from_driver(&address, error))?;
         self.greeted(spot, &answer)?;
         Ok(Line { number: self.numbers.fetch_add(1, Ordering::Relaxed), wire })
     }
 
-    fn hello(&self) -> Call {
+    fn hello(&self, spot: &Spot) -> Call {
         let settle = match self.config.settle {
-            Settle::For(_) => "on",
-            Settle::Off => "off",
+            Settle::For(_) if !spot.marker.is_empty() => "on",
+            _ => "off",
         };
         Call::new(Kind::Hello, Vec::new(), vec![settle.to_owned()])
     }

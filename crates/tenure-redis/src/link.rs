@@ -19,6 +19,7 @@ use crate::dial::{Pushes, Wire};
 use crate::error;
 use crate::keys::Keys;
 use crate::lines::{Lines, is_from_a_replica};
+use crate::patience::Patience;
 use crate::place::{Node, Place, Spot};
 use crate::script::Call;
 use crate::sentinel::Sentinels;
@@ -40,6 +41,22 @@ enum Servers {
     One(Spot),
     Sentinels(Sentinels),
     Cluster(Cluster),
+}
+
+/// How long calls may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Each step of a call: finding the server, connecting, answering.
+    pub(crate) within: Duration,
+    /// All steps, where several servers have a part of the calls.
+    pub(crate) together: Duration,
+}
+
+impl Limits {
+    /// For finding the servers of a Cluster again: the rest is for those that were found.
+    fn finding(self) -> Duration {
+        self.within.min(self.together / 2)
+    }
 }
 
 /// The answer to one call.
@@ -82,14 +99,19 @@ impl Link {
 
     /// Makes all calls, those of one server in one round trip. Each has its own answer, in order.
     ///
-    /// `within` bounds finding the server, connecting and answering, each on its own.
-    pub(crate) async fn call(&self, calls: &[&Call], within: Duration) -> Vec<Answer> {
+    /// `limits` bounds finding the server, connecting and answering, each on its own; and all of it
+    /// if several servers have a part, so that those that answer do not wait long for one that
+    /// hangs.
+    pub(crate) async fn call(&self, calls: &[&Call], limits: Limits) -> Vec<Answer> {
+        let Limits { within, together } = limits;
         let mut answers: Vec<Option<Answer>> = calls.iter().map(|_| None).collect();
         let mut pending: Vec<Pending> =
             (0..calls.len()).map(|index| Pending { index, ask: None }).collect();
-        let until = Instant::now() + within;
+        let began = Instant::now();
+        let until = began + within;
+        let mut patience = Patience::each(within);
         for hop in 0..=HOPS_MAX {
-            let batches = match self.batches(calls, &pending, within).await {
+            let batches = match self.batches(calls, &pending, limits).await {
                 Ok(batches) => batches,
                 Err(error) => {
                     for Pending { index, .. } in pending.drain(..) {
@@ -98,7 +120,11 @@ impl Link {
                     break;
                 }
             };
-            let done = join_all(batches.iter().map(|batch| self.send(calls, batch, within))).await;
+            if batches.len() > 1 {
+                patience = patience.until(began + together);
+            }
+            let sent = batches.iter().map(|batch| self.send(calls, batch, patience));
+            let done = join_all(sent).await;
             pending.clear();
             let mut wait = false;
             for (batch, values) in batches.into_iter().zip(done) {
@@ -191,6 +217,13 @@ impl Link {
         }
     }
 
+    /// Looks whether other servers have leases by now.
+    pub(crate) async fn refresh(&self, within: Duration) {
+        if let Servers::Cluster(cluster) = &self.servers {
+            cluster.refresh(within).await;
+        }
+    }
+
     /// A connection on which a server pushes what is told on its channel.
     ///
     /// # Errors
@@ -210,39 +243,43 @@ impl Link {
         &self,
         calls: &[&Call],
         pending: &[Pending],
-        within: Duration,
+        limits: Limits,
     ) -> Result<Vec<Batch>, Error> {
         needs_runtime()?;
         let Servers::Cluster(cluster) = &self.servers else {
-            let spot = self.spots(within).await?.pop().ok_or_else(error::odd_answer)?;
+            let spot = self.spots(limits.within).await?.pop().ok_or_else(error::odd_answer)?;
             return Ok(vec![Batch { spot, calls: pending.to_vec() }]);
         };
-        let map = cluster.map(within).await?;
+        let limit = if cluster.has_map() { limits.finding() } else { limits.within };
+        let map = cluster.map(limit).await?;
         let mut batches: Vec<Batch> = Vec::new();
         for call in pending {
-            let asked = call.ask.as_ref().and_then(|node| map.spot_at(node));
+            // One that has no slot yet is not on the map.
+            let asked = call.ask.clone().map(|node| match map.spot_at(&node) {
+                Some(spot) => spot.clone(),
+                None => Keys::spot_without_slots(node),
+            });
             let key = calls[call.index].keys.first().map_or("", String::as_str);
-            let Some(spot) = asked.or_else(|| map.spot_of(key)) else {
+            let Some(spot) = asked.or_else(|| map.spot_of(key).cloned()) else {
                 cluster.distrust();
                 return Err(error::new(ErrorKind::Unavailable, error::in_flux(self.address())));
             };
-            let call = Pending { ask: asked.map(|spot| spot.node.clone()), ..call.clone() };
             // Those that ask and those that do not are apart.
-            let same = |batch: &&mut Batch| batch.spot == *spot && batch.calls[0].ask == call.ask;
+            let same = |batch: &&mut Batch| batch.spot == spot && batch.calls[0].ask == call.ask;
             match batches.iter_mut().find(same) {
-                Some(batch) => batch.calls.push(call),
-                None => batches.push(Batch { spot: spot.clone(), calls: vec![call] }),
+                Some(batch) => batch.calls.push(call.clone()),
+                None => batches.push(Batch { spot, calls: vec![call.clone()] }),
             }
         }
         Ok(batches)
     }
 
     /// Has one server do its part.
-    async fn send(&self, calls: &[&Call], batch: &Batch, within: Duration) -> Vec<Answer> {
+    async fn send(&self, calls: &[&Call], batch: &Batch, patience: Patience) -> Vec<Answer> {
         let spot = &batch.spot;
         let part: Vec<&Call> = batch.calls.iter().map(|call| calls[call.index]).collect();
         let asking = batch.calls.iter().any(|call| call.ask.is_some());
-        let done = self.lines.call(spot, &part, asking, within).await;
+        let done = self.lines.call(spot, &part, asking, patience).await;
         match done {
             Ok(values) => {
                 if values.iter().any(|v| is_from_a_replica(v) || cluster::redirect(v).is_some()) {
@@ -290,6 +327,16 @@ fn needs_runtime() -> Result<(), Error> {
             "the Redis store needs a tokio runtime; call it from within one",
         )
     })
+}
+
+/// Ends when other servers may have leases than before; never where that can't be.
+pub(crate) async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
+    if let Some(changes) = changes
+        && changes.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// Lets a little time pass.

@@ -43,7 +43,7 @@ impl Kind {
         match self {
             Kind::Acquire | Kind::Read => Local::Marker,
             Kind::Release | Kind::Ask | Kind::LedgerRequest => Local::Channel,
-            Kind::MailNotify | Kind::MailPost | Kind::MailExhume => Local::Channel,
+            Kind::MailNotify | Kind::MailPost | Kind::MailExhume => Local::Publish,
             Kind::Hello => Local::MarkerAlone,
             Kind::Renew | Kind::Ledger | Kind::LedgerRead => Local::Nothing,
             Kind::MailTake | Kind::MailAcknowledge | Kind::MailBacklog | Kind::MailDead => {
@@ -64,6 +64,8 @@ enum Local {
     MarkerAlone,
     /// The channel and the command that tells something there: the last two arguments.
     Channel,
+    /// The command alone: the channel is one of the election's own.
+    Publish,
 }
 
 /// A file with the common beginning in front of it.
@@ -135,8 +137,11 @@ impl Call {
         let (key, args): (Option<&str>, &[&str]) = match self.kind.place() {
             Local::Nothing => (None, &[]),
             Local::Marker if spot.in_cluster => (None, &[spot.marker.as_str()]),
+            // A server that has no slot yet has no marker either.
+            Local::MarkerAlone if spot.marker.is_empty() => (None, &[]),
             Local::Marker | Local::MarkerAlone => (Some(&spot.marker), &[]),
             Local::Channel => (None, &[spot.channel.as_str(), publish]),
+            Local::Publish => (None, &[publish]),
         };
         cmd.arg(self.keys.len() + usize::from(key.is_some())).arg(&self.keys).arg(key);
         cmd.arg(&self.args).arg(args);
@@ -256,6 +261,7 @@ mod tests {
         assert_eq!(words(Kind::Release, false), "1 k a the-channel PUBLISH");
         assert_eq!(words(Kind::Release, true), "1 k a the-channel SPUBLISH");
         assert_eq!(words(Kind::Renew, true), "1 k a");
+        assert_eq!(words(Kind::MailPost, true), "1 k a SPUBLISH");
         assert_eq!(words(Kind::Hello, true), "2 k the-marker a");
     }
 }

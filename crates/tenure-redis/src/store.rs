@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_core::{
@@ -14,7 +15,7 @@ use crate::error;
 use crate::hints::Hub;
 use crate::keys::Keys;
 use crate::lease;
-use crate::link::Link;
+use crate::link::{Limits, Link};
 use crate::place::Place;
 use crate::script::Call;
 
@@ -23,6 +24,9 @@ const BATCH_LIMIT: usize = 1_000;
 
 /// A call is given at least this long, however short the ttl.
 const CALL_MIN: Duration = Duration::from_millis(250);
+
+/// So is a batch that several servers have a part of.
+const TOGETHER_MIN: Duration = Duration::from_millis(100);
 
 /// Leases in Redis (one server, a set under Sentinel, a Cluster), for all who can reach it.
 ///
@@ -53,6 +57,8 @@ struct Shared {
     keys: Keys,
     link: Arc<Link>,
     hub: Arc<Hub>,
+    /// The shortest ttl that anybody asked for: what a driver's patience is like.
+    shortest_ttl_ms: AtomicU64,
 }
 
 impl RedisStore {
@@ -64,7 +70,13 @@ impl RedisStore {
         };
         let link = Arc::new(Link::new(config.clone(), &keys));
         let hub = Arc::new(Hub::new(link.clone(), config.connect_timeout));
-        Ok(RedisStore(Arc::new(Shared { config, keys, link, hub })))
+        Ok(RedisStore(Arc::new(Shared {
+            config,
+            keys,
+            link,
+            hub,
+            shortest_ttl_ms: AtomicU64::new(u64::MAX),
+        })))
     }
 
     /// Where the store is, without secrets.
@@ -134,11 +146,20 @@ impl RedisStore {
     }
 
     /// How long a batch may take: the driver gives up on a renewal after a sixth of the ttl, and
-    /// the one after it wants a connection that works.
-    fn within(&self, ops: &[Op]) -> Duration {
+    /// the one after it wants a connection that works. Where several servers have a part, those
+    /// that answer have to be heard before the driver gives up on all.
+    fn limits(&self, ops: &[Op]) -> Limits {
         let longest = self.0.config.call_timeout.max(self.0.config.connect_timeout);
+        let shortest = &self.0.shortest_ttl_ms;
         let ttl = ops.iter().filter_map(lease::ttl).min();
-        ttl.map_or(longest, |ttl| (ttl / 6).max(CALL_MIN).min(longest))
+        let known = match ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)) {
+            Some(ttl) => shortest.fetch_min(ttl, Ordering::Relaxed).min(ttl),
+            None => shortest.load(Ordering::Relaxed),
+        };
+        Limits {
+            within: ttl.map_or(longest, |ttl| (ttl / 6).max(CALL_MIN).min(longest)),
+            together: (Duration::from_millis(known) / 10).max(TOGETHER_MIN).min(longest),
+        }
     }
 
     pub(crate) fn keys(&self) -> &Keys {
@@ -156,7 +177,7 @@ impl RedisStore {
 
     /// Makes one call that is not about a lease.
     pub(crate) async fn call_one(&self, call: &Call) -> Result<redis::Value, Error> {
-        let mut answers = self.0.link.call(&[call], self.within(&[])).await;
+        let mut answers = self.0.link.call(&[call], self.limits(&[])).await;
         answers.pop().unwrap_or_else(|| Err(error::odd_answer()))
     }
 
@@ -167,7 +188,7 @@ impl RedisStore {
         let calls: Vec<Result<Call, Error>> =
             ops.iter().map(|op| lease::call(op, keys, config.settle)).collect();
         let sound: Vec<&Call> = calls.iter().filter_map(|call| call.as_ref().ok()).collect();
-        let mut answers = link.call(&sound, self.within(ops)).await.into_iter();
+        let mut answers = link.call(&sound, self.limits(ops)).await.into_iter();
         let each = ops.iter().zip(&calls).map(|(op, call)| {
             let answer = match call {
                 Err(error) => Err(error.clone()),

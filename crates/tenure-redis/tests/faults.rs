@@ -3,8 +3,10 @@
 
 mod common;
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::net::TcpListener;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -179,6 +181,75 @@ fn needs_redis_a_blocked_runtime_holds_up_no_other() {
         player("jobs", "a", TTL).takes(&store, 1).await;
     });
     drop(blocked);
+}
+
+/// The same for a runtime that is blocked in the middle of connecting.
+#[test]
+#[ignore = "needs redis-server"]
+fn needs_redis_a_runtime_that_is_blocked_as_it_connects_holds_up_no_other() {
+    let server = Server::start();
+    let store = server.settled();
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    let blocked = runtime();
+    let mut check = pin!(store.check());
+    blocked.block_on(async {
+        // As far as it goes without an answer.
+        for _ in 0..3 {
+            assert!(poll_fn(|cx| Poll::Ready(check.as_mut().poll(cx).is_pending())).await);
+            tokio::task::yield_now().await;
+        }
+    });
+    runtime().block_on(async {
+        player("jobs", "a", TTL).takes(&store, 1).await;
+    });
+}
+
+/// The address leads to another server, because this one was demoted: connections that wait for
+/// replicas follow it as well.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs redis-server"]
+async fn needs_redis_a_demoted_server_behind_an_address_is_left_by_those_who_wait_for_replicas() {
+    let (old, new) = (Server::start(), Server::start());
+    let (old_port, new_port) = (old.port.to_string(), new.port.to_string());
+    let proxy = Proxy::start(old.port);
+    new.run(&["REPLICAOF", "127.0.0.1", &old_port]);
+    old.until(&["INFO", "replication"], "state=online");
+    let url = format!("redis://127.0.0.1:{}/0?settle=off&wait_replicas=1", proxy.port);
+    let store = RedisConfig::from_url(&url).unwrap().open().unwrap();
+    let a = player("jobs", "a", ms(20_000));
+    let mut term = None;
+    for seq in 1..200 {
+        // A replica that is called online may need another second.
+        if let Reply::Granted(grant) = a.acquire(&store, seq).await {
+            term = Some(grant.term);
+            break;
+        }
+    }
+    let term = term.expect("the replica has it");
+    new.run(&["REPLICAOF", "NO", "ONE"]);
+    old.run(&["REPLICAOF", "127.0.0.1", &new_port]);
+    proxy.lead_to(new.port);
+    let error = unknown(a.renew(&store, term).await);
+    assert!(error.message().contains("read-only replica"), "{error}");
+    new.until(&["INFO", "replication"], "state=online");
+    let mut renewed = None;
+    for _ in 0..40 {
+        match a.renew(&store, term).await {
+            Reply::Granted(grant) => {
+                renewed = Some(grant.term);
+                break;
+            }
+            // The old one copies all of it first.
+            Reply::Unknown(error) => {
+                assert!(error.message().contains("replicas of"), "it is still there: {error}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(renewed, Some(term));
 }
 
 #[tokio::test]

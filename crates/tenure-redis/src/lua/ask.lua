@@ -5,5 +5,5 @@ if not seen.ours or (ARGV[1] ~= '' and seen.term ~= ARGV[1]) then
 end
 redis.call('HSET', KEYS[2], 'asked', '1')
 local answer = granted(seen.term)
-answer[7] = hint(ARGV[4], ARGV[3], ARGV[2]) and '1' or '0'
+answer[7] = hint(ARGV[4], ARGV[3], ARGV[2])
 return answer

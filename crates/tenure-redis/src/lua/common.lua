@@ -69,13 +69,26 @@ local function sight(kind, seen, left)
   return answer
 end
 
--- Tells others to look again. Whoever may not publish has made the change all the same.
-local function hint(publish, channel, election)
-  local told = redis.pcall(publish, channel, election)
-  if type(told) ~= 'number' and publish == 'SPUBLISH' then
-    -- Before 7.0 there are no sharded channels.
-    told = redis.pcall('PUBLISH', channel, election)
+-- Tells something on a channel: how many heard it, or the error.
+local function tell(publish, channel, message)
+  local told = redis.pcall(publish, channel, message)
+  if type(told) == 'table' and publish == 'SPUBLISH'
+    and string.find(told.err, 'Unknown Redis command', 1, true) then
+    -- Before 7.0 there are no sharded channels. After any other error nobody listens on plain ones.
+    publish = 'PUBLISH'
+    told = redis.pcall(publish, channel, message)
   end
-  return type(told) == 'number'
+  if type(told) == 'table' and string.find(told.err, "can't run this command", 1, true) then
+    told = {err = "NOPERM no permission to run the '" .. string.lower(publish) .. "' command"}
+  end
+  return told
+end
+
+-- Tells others to look again. Whoever may not has made the change all the same, and hears of it.
+local function hint(publish, channel, election)
+  local told = tell(publish, channel, election)
+  local denied = type(told) == 'table' and (string.find(told.err, "can't ", 1, true)
+    or string.find(told.err, ' permission', 1, true))
+  return denied and '0' or '1'
 end
 

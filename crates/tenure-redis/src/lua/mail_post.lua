@@ -1,12 +1,12 @@
 -- Keeps messages, each key once, all or none.
 -- KEYS: lease, companion, messages, channels, then for each post: what waits in its channel, the
 -- keys of its channel, the mark that its key leaves when it is done.
--- ARGV: election, count, then for each post: channel, payload, key; at the end the channel of
--- hints, and how to publish.
+-- ARGV: count, then for each post: channel, payload, key; at the end the channel of the election,
+-- and how to publish.
 local messages, names = KEYS[3], KEYS[4]
 local answer = {}
-for index = 1, tonumber(ARGV[2]) do
-  local arg, slot = index * 3, index * 3 + 2
+for index = 1, tonumber(ARGV[1]) do
+  local arg, slot = index * 3 - 1, index * 3 + 2
   local channel, payload, key = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2]
   local waits, keys, done = KEYS[slot], KEYS[slot + 1], KEYS[slot + 2]
   local known = redis.call('HGET', keys, key) or redis.call('GET', done)
@@ -24,5 +24,5 @@ for index = 1, tonumber(ARGV[2]) do
     answer[#answer + 1] = '1'
   end
 end
-hint(ARGV[#ARGV], ARGV[#ARGV - 1] .. ':mail:' .. ARGV[1], '')
+tell(ARGV[#ARGV], ARGV[#ARGV - 1], '')
 return answer

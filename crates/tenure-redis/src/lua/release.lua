@@ -21,5 +21,5 @@ if not vacates then
   return sight('refused', seen)
 end
 local answer = granted(seen.term)
-answer[7] = hint(ARGV[7], ARGV[6], ARGV[5]) and '1' or '0'
+answer[7] = hint(ARGV[7], ARGV[6], ARGV[5])
 return answer

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 
 /// Forwards connections to a port, until told to swallow what comes.
 pub(crate) struct Proxy {
@@ -13,6 +13,8 @@ pub(crate) struct Proxy {
     accepted: Arc<AtomicUsize>,
     /// New connections are taken and forwarded.
     open: Arc<AtomicBool>,
+    /// Where new connections lead.
+    to: Arc<AtomicU16>,
 }
 
 impl Proxy {
@@ -23,9 +25,10 @@ impl Proxy {
             swallow_below: Arc::default(),
             accepted: Arc::default(),
             open: Arc::new(AtomicBool::new(true)),
+            to: Arc::new(AtomicU16::new(to)),
         };
         let (below, accepted) = (proxy.swallow_below.clone(), proxy.accepted.clone());
-        let open = proxy.open.clone();
+        let (open, to) = (proxy.open.clone(), proxy.to.clone());
         std::thread::spawn(move || {
             let mut swallowed = Vec::new();
             for client in listener.incoming() {
@@ -36,7 +39,8 @@ impl Proxy {
                     swallowed.push(client);
                     continue;
                 }
-                let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+                let port = to.load(Ordering::SeqCst);
+                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
                 for (from, to) in
                     [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
                 {
@@ -51,6 +55,11 @@ impl Proxy {
     /// The connections that are open now hang; new ones work.
     pub(crate) fn swallow_open_ones(&self) {
         self.swallow_below.store(self.accepted.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+
+    /// New connections lead to another port.
+    pub(crate) fn lead_to(&self, port: u16) {
+        self.to.store(port, Ordering::SeqCst);
     }
 
     /// Everything hangs from now on, new connections too.
