@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_core::{
     BoxFuture, Channels, Error, ErrorKind, Expiry, Hints, Ledger, Name, Op, Reply, Store, StoreInfo,
 };
 
-use crate::config::{FailClosed, RedisConfig};
+use crate::config::{FailClosed, RedisConfig, Settle};
 use crate::error;
 use crate::hints::Hub;
 use crate::keys::Keys;
@@ -59,6 +59,8 @@ struct Shared {
     hub: Arc<Hub>,
     /// The shortest ttl that anybody asked for: what a driver's patience is like.
     shortest_ttl_ms: AtomicU64,
+    /// Whether a ttl above the settling time was warned about.
+    warned: AtomicBool,
 }
 
 impl RedisStore {
@@ -76,6 +78,7 @@ impl RedisStore {
             link,
             hub,
             shortest_ttl_ms: AtomicU64::new(u64::MAX),
+            warned: AtomicBool::new(false),
         })))
     }
 
@@ -162,6 +165,23 @@ impl RedisStore {
         }
     }
 
+    /// Says once that this ttl is longer than others may wait after the server lost all it knew.
+    fn warn_about_settling(&self, ops: &[Op]) {
+        let Settle::For(settle) = self.0.config.settle else { return };
+        let longest = ops.iter().filter_map(lease::ttl).max();
+        let Some(ttl) = longest.filter(|ttl| *ttl > settle) else { return };
+        if !self.0.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                address = self.0.link.address(),
+                ?ttl,
+                ?settle,
+                "the ttl is longer than the server settles: if it loses all data, candidates with \
+                 a shorter ttl may lead before this one stops to trust itself; give all candidates \
+                 settle= with the largest ttl"
+            );
+        }
+    }
+
     pub(crate) fn keys(&self) -> &Keys {
         &self.0.keys
     }
@@ -214,6 +234,7 @@ impl Store for RedisStore {
                 return ops.iter().map(unknown).collect();
             }
             self.0.hub.remember(ops);
+            self.warn_about_settling(ops);
             self.answer(ops).await
         })
     }

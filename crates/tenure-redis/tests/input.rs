@@ -216,6 +216,23 @@ async fn needs_redis_a_full_server_renews_after_a_restart() {
     says(&error, ErrorKind::Unavailable, "maxmemory");
 }
 
+/// A server that lost all data can't know that somebody has a longer ttl than it settles.
+#[tokio::test]
+async fn a_ttl_above_the_settling_time_is_warned_about_once() {
+    for (ttl, warnings) in [(30_000, 0), (30_001, 1)] {
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let url = format!("redis://127.0.0.1:{}/0?settle=30s", common::free_port());
+        let store = RedisConfig::from_url(&url).unwrap().open().unwrap();
+        for seq in 1..3 {
+            unknown(player("jobs", "a", ms(ttl)).acquire(&store, seq).await);
+        }
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.matches("with the largest ttl").count(), warnings, "{text}");
+    }
+}
+
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -12,7 +12,7 @@ end
 
 -- Not even the own term is granted again before the server has settled: what it remembers may be
 -- older than a reign that it forgot.
-local left, run = settling(KEYS[4] or ARGV[8], ARGV[7], true)
+local left, run = settling(KEYS[4] or ARGV[8], ARGV[7], seen, true)
 if type(left) == 'table' then
   return left
 end

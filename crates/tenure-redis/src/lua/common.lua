@@ -30,8 +30,10 @@ local function look()
 end
 
 -- How long nothing new is granted, in ms, and the run id (R2). The marker tells since when this
--- server, in this very run, has been known. A clock that was set back starts anew.
-local function settling(marker, settle, note)
+-- server, in this very run, has been known. A clock that was set back starts anew. The last leader
+-- that the notes know may have had a longer ttl than whoever asks, and its like may have been
+-- forgotten.
+local function settling(marker, settle, seen, note)
   if settle == 'off' then
     return 0, ''
   end
@@ -47,7 +49,8 @@ local function settling(marker, settle, note)
       redis.call('HSET', marker, 'run', run, 'from', text(from))
     end
   end
-  return math.max(0, from + tonumber(settle) - now), run
+  local span = math.max(tonumber(settle), tonumber(seen.ttl or nil) or 0)
+  return math.max(0, from + span - now), run
 end
 
 local function granted(term, asked, expired)
