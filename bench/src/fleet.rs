@@ -236,10 +236,16 @@ impl Fleet {
 
     /// Waits for the end of a candidate that was sent a signal, and starts another one.
     pub(crate) fn replace(&mut self, number: usize) -> Result<()> {
+        self.dismiss(number)?;
+        self.add()?;
+        Ok(())
+    }
+
+    /// Waits for the end of a candidate that was sent a signal.
+    pub(crate) fn dismiss(&mut self, number: usize) -> Result<()> {
         let index = self.members.iter().position(|member| member.number == number);
         let mut member = self.members.remove(index.context("there is no such candidate")?);
         member.process.wait()?;
-        self.add()?;
         Ok(())
     }
 }

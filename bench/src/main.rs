@@ -185,6 +185,11 @@ const BENCHES: &[Bench] = &[
         run: start::starts_a_command,
     },
     Bench {
+        name: "first_leader_of_a_new_election_on_redis",
+        about: "`tenure campaign` under a new name on a server that already serves tenure.",
+        run: || start::first_leader(Redis, 50.0),
+    },
+    Bench {
         name: "leader_route_beside_a_bare_route",
         about: "`tenure serve` leads and is asked for /leader as fast as one core can.",
         run: sidecar::requests,

@@ -24,7 +24,7 @@ const SETTLE: Duration = Duration::from_secs(20);
 /// Four rounds of renewals.
 const WATCH: Duration = Duration::from_secs(40);
 
-/// The bar is for calls to the store in a second.
+/// The bar is for calls to the store in a second: each is one round trip.
 pub(crate) fn renew_10000_elections(engine: Engine, bar: f64) -> Result<Section> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -52,7 +52,12 @@ pub(crate) fn renew_10000_elections(engine: Engine, bar: f64) -> Result<Section>
         if engine != Engine::Sqlite {
             let after = meter.read().await?;
             let served = after.calls.saturating_sub(before.calls) as f64 / seconds;
-            section.at_most(&format!("{}, as the server counts", meter.unit()), served, 20.0, "");
+            let what = format!("{}, as the server counts", meter.unit());
+            match engine {
+                // A thousand commands travel in one round trip, and those are promised.
+                Engine::Redis => section.number(&what, served, ""),
+                _ => section.at_most(&what, served, 20.0, ""),
+            }
             section.at_most("connections", after.connections as f64, 3.0, "");
         }
         section.at_most("of one core", cpu / seconds * 100.0, 10.0, "%");

@@ -1,4 +1,5 @@
-//! How long `tenure run` takes until its command runs, and what it holds in memory.
+//! How long `tenure` takes from its start until its command runs or it is elected, and what it holds
+//! in memory.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -7,9 +8,10 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
 use tenure::{BootClock, Time};
 
-use crate::fleet::{self, Ended, LIMIT};
+use crate::fleet::{self, Ended, Fleet, LIMIT};
 use crate::ground::{Engine, Ground};
 use crate::interrupt;
 use crate::many::resident_mb;
@@ -69,6 +71,33 @@ pub(crate) fn starts_a_command() -> Result<Section> {
     }
     section.number("a raw durable write, p50", raw.median(), "ms");
     section.number("p50 as raw writes", took.median() / raw.median(), "");
+    Ok(section)
+}
+
+/// From the start of a process to its election, under a name that nobody had before.
+pub(crate) fn first_leader(engine: Engine, bar: f64) -> Result<Section> {
+    let ground = Ground::new(engine)?;
+    let mut raw = Yardstick::new(&ground)?;
+    let name = ground.election.clone();
+    let mut fleet = Fleet::new(0, ground)?;
+    let mut took = Vec::with_capacity(ROUNDS);
+    for round in 0..ROUNDS {
+        raw.measure()?;
+        fleet.ground.election = format!("{name}-{round}");
+        let began = BootClock::time();
+        let number = fleet.add()?;
+        let leader = fleet.leader()?;
+        ensure!(leader.member == number, "somebody else leads a new election");
+        took.push(leader.event.at() - began);
+        fleet.signal(number, Signal::TERM)?;
+        fleet.dismiss(number)?;
+    }
+    let took = Sample::of_durations(&took)?;
+    let raw = raw.sample()?;
+    let mut section = Section::new();
+    section.number("process started to elected, p50", took.median(), "ms");
+    section.at_most("process started to elected, p99", took.percentile(99), bar, "ms");
+    section.number("a raw write, p50", raw.median(), "ms");
     Ok(section)
 }
 
