@@ -324,7 +324,9 @@ impl Lines {
         }
         let (lines, at, each) = (self.clone(), spot.clone(), patience.of_each());
         let task = runtime.spawn(async move { lines.in_time(&at, lines.line(&at), each).await });
-        let line = async { task.await.unwrap_or_else(|_| Err(error::odd_answer())) };
+        // It does not panic; its runtime may end.
+        let ended = || Err(error::silent(&self.name_of(&spot.node), "take a connection", each));
+        let line = async { task.await.unwrap_or_else(|_| ended()) };
         self.in_time(spot, line, patience.left()).await
     }
 

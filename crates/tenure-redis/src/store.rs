@@ -57,7 +57,7 @@ struct Shared {
     keys: Keys,
     link: Arc<Link>,
     hub: Arc<Hub>,
-    /// The shortest ttl that anybody asked for: what a driver's patience is like.
+    /// The shortest ttl that anybody asked for: what a driver's patience is like for ops without.
     shortest_ttl_ms: AtomicU64,
     /// Whether a ttl above the settling time was warned about.
     warned: AtomicBool,
@@ -156,7 +156,10 @@ impl RedisStore {
         let shortest = &self.0.shortest_ttl_ms;
         let ttl = ops.iter().filter_map(lease::ttl).min();
         let known = match ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)) {
-            Some(ttl) => shortest.fetch_min(ttl, Ordering::Relaxed).min(ttl),
+            Some(ttl) => {
+                shortest.fetch_min(ttl, Ordering::Relaxed);
+                ttl
+            }
             None => shortest.load(Ordering::Relaxed),
         };
         Limits {
