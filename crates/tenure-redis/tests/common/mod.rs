@@ -93,12 +93,20 @@ impl Server {
             }
             // Any answer will do: one that wants a password is up as well.
             if self.try_run(&["PING"]).is_some_and(|answer| !answer.starts_with("-LOADING")) {
-                return true;
+                return self.is_ours();
             }
             // tidy: sleep because another process has to come up
             std::thread::sleep(Duration::from_millis(10));
         }
         false
+    }
+
+    /// Whether nobody else was quicker to take the port. One that does not tell is taken for ours.
+    fn is_ours(&self) -> bool {
+        let info = self.try_run(&["INFO", "server"]).unwrap_or_default();
+        let told = info.lines().find_map(|line| line.trim_end().strip_prefix("process_id:"));
+        let ours = self.child.as_ref().map(|child| child.id().to_string());
+        told.is_none() || told == ours.as_deref()
     }
 
     pub(crate) fn url(&self) -> String {
