@@ -1,5 +1,5 @@
-//! How long `tenure` takes from its start until its command runs or it is elected, and what it holds
-//! in memory.
+//! How long `tenure` takes from its start until its command runs or it is elected, and what it
+//! holds in memory.
 
 use std::env;
 use std::io::{BufRead, BufReader};
