@@ -280,9 +280,13 @@ impl Election {
         }
     }
 
-    /// Who was last seen to lead, if not this instance; no call to the store.
+    /// Who was last seen to lead, if not this instance; no call to the store. `remaining` is what
+    /// is left now of what the store told last: 0 if that has run out since.
     pub fn last_seen_leader(&self) -> Option<Leader> {
-        self.inner.shared.status.borrow().leader.clone()
+        let shared = self.shared();
+        let (mut leader, seen_at) = shared.status.borrow().leader.clone()?;
+        leader.remaining = leader.remaining.saturating_sub(shared.clock.now() - seen_at);
+        Some(leader)
     }
 
     /// Everything that happens from now on, in order.

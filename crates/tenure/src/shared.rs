@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tenure_core::{CandidateId, Metadata, Name, Reason, Term, Time, Timing};
+use tenure_core::{CandidateId, Metadata, Name, Outcome, Reason, Term, Time, Timing};
 use tokio::sync::{mpsc, watch};
 
 use crate::channels::Counts;
@@ -38,8 +38,8 @@ pub(crate) struct Status {
     pub(crate) reign: Option<Arc<Reign>>,
     /// The reign that was stepped down from and whose work has not ended.
     pub(crate) ending: Option<Arc<Reign>>,
-    /// Who is seen to lead, if not this candidate.
-    pub(crate) leader: Option<Leader>,
+    /// Who is seen to lead, if not this candidate, and when the store was asked that told so last.
+    pub(crate) leader: Option<(Leader, Time)>,
     /// Whether the store answered last time; `None` before the first answer.
     pub(crate) store_answers: Option<bool>,
     /// How often the election was stopped.
@@ -89,6 +89,21 @@ impl Shared {
 
     pub(crate) fn term(&self) -> Option<Term> {
         if self.is_leader() { self.status.borrow().reign.as_ref().map(|r| r.term) } else { None }
+    }
+
+    /// A lease that is still in the same hands lasts as long as the store told now, asked at this
+    /// instant. Nobody is woken, because nothing has changed hands.
+    pub(crate) fn saw(&self, asked_at: Time, outcome: &Outcome) {
+        let (Outcome::Refused(sight) | Outcome::Seen(sight)) = outcome else { return };
+        let Some(lease) = &sight.lease else { return };
+        self.status.send_if_modified(|status| {
+            if let Some((leader, seen_at)) = &mut status.leader
+                && (&leader.holder, leader.term) == (&lease.holder, lease.term)
+            {
+                (leader.remaining, *seen_at) = (lease.remaining, asked_at);
+            }
+            false
+        });
     }
 
     /// A feed of what happens from now on, and the count of what did not fit into it.

@@ -148,6 +148,7 @@ impl Slot {
         if let Some(error) = &error {
             self.unknown(error);
         }
+        self.shared.saw(sent_at, &outcome);
         self.handle(now, Input::Reply { sent_at, outcome }, io);
         // A lone instance leads when `start` returns: so that waits until it listens.
         if self.pending.is_none() {
@@ -369,7 +370,8 @@ impl Slot {
     }
 
     fn observed(&mut self, leader: Option<Leader>) {
-        self.shared.status.send_modify(|status| status.leader = leader.clone());
+        let seen = leader.clone().map(|leader| (leader, self.shared.clock.now()));
+        self.shared.status.send_modify(|status| status.leader = seen);
         self.tell(&Event::LeaderChanged { leader });
     }
 

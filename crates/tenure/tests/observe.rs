@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Desk, event};
+use common::{Desk, TTL, event};
 use tenure::Event;
 
 #[tokio::test]
@@ -53,4 +53,19 @@ async fn events_carry_the_instant_at_which_they_happened() {
     let (at, first) = events.next_at().await.unwrap();
     assert!(matches!(first, Event::Campaigning));
     assert_eq!(at, then, "read late, stamped in time");
+}
+
+#[tokio::test]
+async fn how_long_the_lease_lasts_is_known_though_nothing_changes_hands() {
+    let desk = Desk::new();
+    let leader = desk.election("a").start().await.unwrap();
+    let follower = desk.election("b").start().await.unwrap();
+    let left = || follower.last_seen_leader().unwrap().remaining;
+    let started = desk.now();
+    let told = left();
+    assert!(told <= TTL);
+    desk.pass_until(|| desk.now() >= started + TTL / 2).await;
+    assert!(left() < told, "it counts down");
+    desk.pass_until(|| desk.now() >= started + TTL + TTL / 2).await;
+    assert!(leader.is_leader() && !left().is_zero(), "and starts again with each renewal seen");
 }
