@@ -100,16 +100,18 @@ async fn leader_of_options(State(inner): Shared, name: Named) -> Answer {
 }
 
 fn leader_answer(hub: &Hub, watched: &Watched, uri: &Uri) -> Answer {
-    if uri.query().is_some()
-        && let Some(key) = reply::query(uri.query(), "redirect")?
-    {
-        hub.interest();
-        return redirect(watched, &key);
-    }
-    if !hub.is_draining()
-        && let Some(body) = watched.leading_body()
-    {
-        return Ok(reply::json(StatusCode::OK, body));
+    let redirected_by = match uri.query() {
+        Some(_) => reply::query(uri.query(), "redirect")?,
+        None => None,
+    };
+    if !hub.is_draining() {
+        if let Some(key) = redirected_by {
+            hub.interest();
+            return redirect(watched, &key);
+        }
+        if let Some(body) = watched.leading_body() {
+            return Ok(reply::json(StatusCode::OK, body));
+        }
     }
     hub.interest();
     // While draining it may still lead, but is not to be sent to any more.

@@ -7,10 +7,14 @@ use axum::body::Bytes;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use crate::hub::LOOKS_AT_ONCE;
+
 /// How many events are kept for those who come back.
 const KEPT: usize = 1024;
-/// How many events wait for one listener; one that does not read them is dropped.
-const QUEUE: usize = 64;
+/// How many events wait for one listener; one that does not read them is dropped. Many times what
+/// one look at the store tells at once, so that only who is slow is let go.
+const QUEUE: usize = 1024;
+const _: () = assert!(QUEUE >= 4 * LOOKS_AT_ONCE, "a look must not drop those who keep up");
 
 /// The listeners, and what they may have missed.
 pub(crate) struct Clients {

@@ -33,7 +33,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Takes in what happened at this instant; `me` is this candidate, whole and label.
+    /// Takes in what happened here at this instant; `me` is this candidate, whole and label.
     pub(crate) fn take(&mut self, at: Timestamp, me: (&str, &str), event: &Event) {
         match event {
             Event::Elected { term } => self.begin(at, at, me.0, me.1, Some(*term)),
@@ -48,8 +48,6 @@ impl History {
                     reign.to = Some(at);
                 }
             }
-            Event::LeaderChanged { leader: Some(leader) } => self.seen(at, leader),
-            Event::LeaderChanged { leader: None } => self.end(at),
             _ => {}
         }
     }
@@ -87,7 +85,8 @@ impl History {
         }
     }
 
-    fn end(&mut self, at: Timestamp) {
+    /// Whatever reign is on ended at this instant.
+    pub(crate) fn end(&mut self, at: Timestamp) {
         if let Some(reign) = self.reigns.back_mut()
             && reign.to.is_none()
         {
@@ -160,7 +159,7 @@ mod tests {
     fn a_reign_of_another_ends_when_nobody_is_seen_or_the_next_one_is() {
         let mut history = History::default();
         history.begin(at(0), at(0), "a#1", "a", Some(term(1)));
-        history.take(at(5), ME, &Event::LeaderChanged { leader: None });
+        history.end(at(5));
         history.begin(at(6), at(6), "b#1", "b", Some(term(2)));
         elected(&mut history, 9, 3);
         let json = history.json();

@@ -21,9 +21,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// For how long a request means interest.
 const INTEREST: Duration = Duration::from_secs(5);
 /// How many elections are asked about at each look; with more, each has its turn later.
-const LOOKS_AT_ONCE: usize = 64;
+pub(crate) const LOOKS_AT_ONCE: usize = 64;
 /// How many looks there are between two signs of life to those who listen.
 const ALIVE_EVERY: u32 = 15;
+/// The event that a look may tell before the driver does.
+const LEADER_CHANGED: &str = "leader_changed";
 
 /// Everything that requests look at.
 pub(crate) struct Hub {
@@ -45,9 +47,40 @@ pub(crate) struct Watched {
 
 #[derive(Default)]
 struct Seen {
-    /// Who leads, if not this instance, and when that was seen.
+    /// Who leads, if not this instance, and when the store was asked that told so last.
     leader: Option<(Leader, Time)>,
+    /// What is known is at least as new as this.
+    as_of: Time,
     history: History,
+}
+
+impl Seen {
+    /// Takes in who led at this instant; tells whether that is news. What was so before the last
+    /// thing that is known is not.
+    fn learn(&mut self, at: Time, now: Time, leader: Option<Leader>) -> bool {
+        if at < self.as_of {
+            return false;
+        }
+        self.as_of = at;
+        let same = self.leader.as_ref().map(|(known, _)| (&known.holder, known.term))
+            == leader.as_ref().map(|leader| (&leader.holder, leader.term));
+        if !same {
+            self.reign_is_over(at, now);
+            if let Some(leader) = &leader {
+                self.history.seen(wall::at(at, now), leader);
+            }
+        }
+        let nobody = leader.is_none();
+        self.leader = leader.map(|leader| (leader, at));
+        !same || nobody
+    }
+
+    /// The reign of another ended by this instant: with its lease, if that ran out before.
+    fn reign_is_over(&mut self, at: Time, now: Time) {
+        let ran_out = self.leader.as_ref().map(|(leader, seen_at)| *seen_at + leader.remaining);
+        let ended_at = ran_out.map_or(at, |ran_out| ran_out.min(at));
+        self.history.end(wall::at(ended_at, now));
+    }
 }
 
 impl Hub {
@@ -102,9 +135,9 @@ impl Hub {
     /// Follows one election for as long as it exists.
     pub(crate) async fn follow(self: Arc<Hub>, watched: Arc<Watched>, mut events: Events) {
         while let Some((at, event)) = events.next_at().await {
-            let data = watched.take(at, &event);
-            let name = watched.election.name().as_str();
-            self.clients.publish(event.name(), name, &data);
+            if let Some(data) = watched.take(at, &event) {
+                self.clients.publish(event.name(), watched.election.name().as_str(), &data);
+            }
         }
     }
 
@@ -119,17 +152,24 @@ impl Hub {
             if count % ALIVE_EVERY == 0 {
                 self.clients.send_all(&frame(None, None, None));
             }
+            self.watched.iter().for_each(|watched| watched.refresh());
             if !self.is_interesting() {
                 continue;
             }
-            for _ in 0..self.watched.len().min(LOOKS_AT_ONCE) {
-                next = (next + 1) % self.watched.len();
-                let watched = &self.watched[next];
-                watched.look().await;
-                if !self.clients.is_empty() {
-                    let name = watched.election.name().as_str();
-                    self.clients.pass_on("seen", name, &watched.event_json("seen", Map::new()));
-                }
+            self.look_at_some(&mut next).await;
+        }
+    }
+
+    async fn look_at_some(&self, next: &mut usize) {
+        for _ in 0..self.watched.len().min(LOOKS_AT_ONCE) {
+            *next = (*next + 1) % self.watched.len();
+            let watched = &self.watched[*next];
+            let name = watched.election.name().as_str();
+            if let Some(data) = watched.look().await {
+                self.clients.publish(LEADER_CHANGED, name, &data);
+            }
+            if !self.clients.is_empty() {
+                self.clients.pass_on("seen", name, &watched.event_json("seen", Map::new()));
             }
         }
     }
@@ -142,7 +182,7 @@ impl Watched {
             let now = watched.election.now();
             let mut seen = watched.seen();
             seen.history.seen(wall::at(now, now), &leader);
-            seen.leader = Some((leader, now));
+            (seen.leader, seen.as_of) = (Some((leader, now)), now);
         }
         if let Some(standing) = watched.election.standing() {
             let elected = Event::Elected { term: standing.term };
@@ -162,41 +202,68 @@ impl Watched {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in an event, and tells what listeners are told.
-    fn take(&self, at: Time, event: &Event) -> Value {
-        let wall_at = wall::at(at, self.election.now());
+    /// Takes in an event, and tells what listeners are told; `None` if they know it already.
+    fn take(&self, at: Time, event: &Event) -> Option<Value> {
+        let now = self.election.now();
         {
             let mut seen = self.seen();
-            seen.history.take(wall_at, self.me(), event);
-            match event {
-                Event::LeaderChanged { leader } => {
-                    seen.leader = leader.clone().map(|leader| (leader, at));
+            if let Event::LeaderChanged { leader } = event {
+                let term = |leader: &Leader| leader.term;
+                let known = seen.leader.as_ref().and_then(|(known, _)| known.term);
+                // The driver may have asked before a look that was answered sooner.
+                let older = leader.as_ref().and_then(term).is_some_and(|term| Some(term) < known);
+                if older || !seen.learn(at, now, leader.clone()) {
+                    return None;
                 }
-                Event::Elected { .. } => seen.leader = None,
-                _ => {}
+            } else {
+                if let Event::Elected { .. } = event {
+                    seen.reign_is_over(at, now);
+                    (seen.leader, seen.as_of) = (None, at.max(seen.as_of));
+                }
+                seen.history.take(wall::at(at, now), self.me(), event);
             }
         }
-        let mut fields = fields_of(event);
-        fields.insert("at".to_owned(), json!(wall::text(wall_at)));
-        self.event_json(event.name(), fields)
+        Some(self.event_json_at(event.name(), at, fields_of(event)))
     }
 
-    /// Asks the store who leads, if that is another one.
-    async fn look(&self) {
+    /// Asks the store who leads, if that is another one. Tells what listeners are told if it is
+    /// another than was known: a candidate that stands aside, for example, is not told by events.
+    async fn look(&self) -> Option<Value> {
         if self.election.is_leader() {
-            return;
+            return None;
         }
         let asked_at = self.election.now();
-        if let Ok(leader) = self.election.current_leader().await {
-            let mine = leader.as_ref().is_some_and(|l| l.holder.is(self.election.candidate()));
-            let mut seen = self.seen();
-            let known = seen.leader.as_ref().map(|(leader, _)| (&leader.holder, leader.term));
-            let told = leader.as_ref().map(|leader| (&leader.holder, leader.term));
-            // Changes are told by events, in order; this only tells how long a lease lasts.
-            if !mine && known == told {
-                seen.leader = leader.map(|leader| (leader, asked_at));
-            }
+        let leader = self.election.current_leader().await.ok()?;
+        let mine = leader.as_ref().is_some_and(|l| l.holder.is(self.election.candidate()));
+        if mine || self.election.is_leader() {
+            return None;
         }
+        let known = {
+            let mut seen = self.seen();
+            let nobody = seen.leader.is_none() && leader.is_none();
+            let now = self.election.now();
+            nobody || !seen.learn(asked_at, now, leader)
+        };
+        (!known).then(|| self.event_json_at(LEADER_CHANGED, asked_at, Map::new()))
+    }
+
+    /// What the driver heard of the same lease meanwhile counts, too; no call to the store.
+    fn refresh(&self) {
+        let Some(heard) = self.election.last_seen_leader() else { return };
+        let now = self.election.now();
+        let mut seen = self.seen();
+        if let Some((leader, seen_at)) = &mut seen.leader
+            && (&leader.holder, leader.term) == (&heard.holder, heard.term)
+            && heard.remaining > leader.remaining.saturating_sub(now - *seen_at)
+        {
+            (leader.remaining, *seen_at) = (heard.remaining, now);
+        }
+    }
+
+    fn event_json_at(&self, event: &str, at: Time, mut fields: Map<String, Value>) -> Value {
+        let at = wall::at(at, self.election.now());
+        fields.insert("at".to_owned(), json!(wall::text(at)));
+        self.event_json(event, fields)
     }
 
     fn event_json(&self, event: &str, mut fields: Map<String, Value>) -> Value {
@@ -208,17 +275,18 @@ impl Watched {
 
     /// Who leads now, as far as is known here.
     pub(crate) fn leader(&self) -> Option<(Leader, Duration)> {
+        self.refresh();
         let (leader, seen_at) = self.seen().leader.clone()?;
         let ago = self.election.now() - seen_at;
         let remaining = leader.remaining.saturating_sub(ago);
         Some((leader, remaining))
     }
 
-    /// What the leader published, be it this instance or another.
+    /// What the leader published, be it this instance or another whose lease has not run out.
     pub(crate) fn metadata(&self) -> Option<Value> {
         let metadata = match self.election.standing() {
             Some(_) => self.election.metadata().cloned(),
-            None => self.leader()?.0.metadata,
+            None => self.leader().filter(|(_, remaining)| !remaining.is_zero())?.0.metadata,
         };
         metadata.and_then(|metadata| serde_json::from_str(metadata.as_str()).ok())
     }
@@ -346,4 +414,59 @@ fn fields_of(event: &Event) -> Map<String, Value> {
         _ => {}
     }
     fields
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure::{Candidate, Holder, MemoryStore};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_listens_to_many_elections_is_not_let_go_by_a_look_at_them() {
+        let candidate = Candidate::builder(Arc::new(MemoryStore::new())).build().unwrap();
+        let mut elections = Vec::new();
+        for number in 0..LOOKS_AT_ONCE * 2 {
+            elections.push(candidate.election(&format!("job-{number}")).start().await.unwrap());
+        }
+        let hub = Hub::new(elections, Clients::new(1));
+        let listener = hub.clients.subscribe(None, None, || json!({})).unwrap();
+        // Nothing of it is read in between: those who lead are looked at without a pause.
+        let mut next = 0;
+        hub.clients.send_all(&frame(None, None, None));
+        hub.look_at_some(&mut next).await;
+        hub.look_at_some(&mut next).await;
+        assert!(!listener.rest.is_closed());
+        assert_eq!(listener.rest.len(), LOOKS_AT_ONCE * 2 + 1);
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn leader(label: &str, term: u64) -> Option<Leader> {
+        let holder = Holder::new(format!("{label}#1"));
+        let lease = tenure::core::Lease {
+            holder,
+            term: Term::new(term),
+            remaining: Duration::from_secs(30),
+            ttl: None,
+            since_unix_ms: None,
+            metadata: None,
+        };
+        Some(Leader::from(lease))
+    }
+
+    #[test]
+    fn what_was_asked_earlier_does_not_undo_what_was_told_later() {
+        let (mut seen, now) = (Seen::default(), at(100));
+        assert!(seen.learn(at(10), now, leader("a", 1)));
+        assert!(!seen.learn(at(20), now, leader("a", 1)), "the same is no news");
+        assert!(seen.learn(at(30), now, leader("b", 2)));
+        assert!(!seen.learn(at(25), now, leader("a", 1)), "an answer that came late");
+        assert!(!seen.learn(at(25), now, None));
+        assert_eq!(seen.leader.as_ref().unwrap().0, leader("b", 2).unwrap());
+        assert!(seen.learn(at(40), now, None));
+        assert_eq!(seen.history.json()[0]["to"], json!(wall::text(wall::at(at(40), now))));
+    }
 }

@@ -84,6 +84,8 @@ impl fmt::Display for Listen {
 pub struct Listener {
     pub(crate) socket: Socket,
     at: Listen,
+    /// Whether it is a unix socket that only its owner may open.
+    pub(crate) is_owners: bool,
     _file: Option<SocketFile>,
 }
 
@@ -110,7 +112,7 @@ impl Listener {
             Listen::Unix(path) => {
                 let (socket, file) = private_socket(path).map_err(|error| refused(at, &error))?;
                 let mut listener = Listener::from_unix(socket)?;
-                listener.at = at.clone();
+                (listener.at, listener.is_owners) = (at.clone(), true);
                 listener._file = Some(file);
                 Ok(listener)
             }
@@ -129,10 +131,12 @@ impl Listener {
         socket.set_nonblocking(true).map_err(unusable)?;
         let socket = TcpListener::from_std(socket).map_err(unusable)?;
         let at = Listen::Tcp(socket.local_addr().map_err(unusable)?);
-        Ok(Listener { socket: Socket::Tcp(socket), at, _file: None })
+        Ok(Listener { socket: Socket::Tcp(socket), at, is_owners: false, _file: None })
     }
 
-    /// Takes over a unix socket that listens already. Who may open it is up to whoever made it.
+    /// Takes over a unix socket that listens already. Who may open it is up to whoever made it: if
+    /// that is its owner alone (mode 0600), no token is needed to change something. If others may
+    /// open it, or nobody can tell who may, they need the token for that, as everywhere.
     ///
     /// # Errors
     /// `Config` if it is of no use.
@@ -143,15 +147,24 @@ impl Listener {
         let unusable = |error: io::Error| Error::config(format!("the socket is unusable: {error}"));
         socket.set_nonblocking(true).map_err(unusable)?;
         let path = socket.local_addr().map_err(unusable)?;
+        let is_owners = path.as_pathname().is_some_and(is_owners);
         let path = path.as_pathname().unwrap_or(Path::new("(unnamed)")).to_owned();
         let socket = UnixListener::from_std(socket).map_err(unusable)?;
-        Ok(Listener { socket: Socket::Unix(socket), at: Listen::Unix(path), _file: None })
+        let at = Listen::Unix(path);
+        Ok(Listener { socket: Socket::Unix(socket), at, is_owners, _file: None })
     }
 
     /// Where it listens; with the port that was found, if 0 was asked for.
     pub fn at(&self) -> &Listen {
         &self.at
     }
+}
+
+/// Whether a socket can be opened by its owner alone. The descriptor does not know: who may connect
+/// is up to the file.
+fn is_owners(path: &Path) -> bool {
+    let found = fs::symlink_metadata(path);
+    found.is_ok_and(|found| found.file_type().is_socket() && found.mode() & 0o077 == 0)
 }
 
 fn tcp(address: SocketAddr) -> io::Result<std::net::TcpListener> {
@@ -199,7 +212,10 @@ fn private_socket(path: &Path) -> io::Result<(unix::UnixListener, SocketFile)> {
         }
     }
     let parent = path.parent().unwrap_or(Path::new("/"));
-    let aside = parent.join(format!(".tenure-{}", std::process::id()));
+    // By chance and not by the number of this process: in containers that is always the same, and
+    // one that was killed here may have left its own behind.
+    let random = uuid::Uuid::now_v7().simple().to_string();
+    let aside = parent.join(format!(".tenure-{}", &random[24..]));
     DirBuilder::new().mode(0o700).create(&aside)?;
     let made = (|| {
         let inside = aside.join("s");
@@ -244,6 +260,7 @@ mod tests {
         let listener = Listener::bind(&at).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+        assert!(listener.is_owners);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
         let error = Listener::bind(&at).unwrap_err().to_string();
         assert!(error.contains("in use"), "{error}");
@@ -252,6 +269,7 @@ mod tests {
         // What a killed process left behind is no obstacle.
         drop(unix::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
+        fs::create_dir(dir.path().join(format!(".tenure-{}", std::process::id()))).unwrap();
         let again = Listener::bind(&at).unwrap();
         drop(again);
         fs::write(&path, "not a socket").unwrap();

@@ -127,7 +127,7 @@ async fn accept(
         let accepted = tokio::select! {
             () = come(&mut ended) => break,
             Some(_) = connections.join_next() => continue,
-            accepted = next(&listener.socket) => accepted,
+            accepted = next(&listener) => accepted,
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
@@ -150,14 +150,17 @@ async fn accept(
     while connections.join_next().await.is_some() {}
 }
 
-async fn next(socket: &Socket) -> io::Result<(Stream, Peer)> {
-    match socket {
-        Socket::Tcp(listener) => {
-            let (stream, from) = listener.accept().await?;
+async fn next(listener: &Listener) -> io::Result<(Stream, Peer)> {
+    match &listener.socket {
+        Socket::Tcp(socket) => {
+            let (stream, from) = socket.accept().await?;
             stream.set_nodelay(true)?;
             Ok((Stream::Tcp(stream), Peer::Ip(from.ip())))
         }
-        Socket::Unix(listener) => Ok((Stream::Unix(listener.accept().await?.0), Peer::Unix)),
+        Socket::Unix(socket) => {
+            let peer = if listener.is_owners { Peer::Unix } else { Peer::SharedUnix };
+            Ok((Stream::Unix(socket.accept().await?.0), peer))
+        }
     }
 }
 

@@ -91,7 +91,8 @@ impl Sidecar {
         }
         let watched = match (path.strip_prefix('/'), self.0.hub.all()) {
             (None, [one]) if path.is_empty() => one,
-            (Some(name), _) if !name.contains('%') => self.0.hub.find(name)?,
+            // The router would take a `/` for the end of the name.
+            (Some(name), _) if !name.contains(['%', '/']) => self.0.hub.find(name)?,
             _ => return None,
         };
         if self.0.hub.is_draining() || self.0.gate.check(request, Some(peer)).is_err() {
