@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use metrics::{
     Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram,
@@ -25,6 +26,7 @@ const FAILURES: &str = "leader_renewal_failures_total";
 const IS_LEADER: &str = "leader_is_leader";
 const TERM: &str = "leader_term";
 const TRUST: &str = "leader_trust_seconds";
+const TTL: &str = "leader_ttl_seconds";
 const RENEWAL_SECONDS: &str = "leader_renewal_duration_seconds";
 const GAP_SECONDS: &str = "leader_gap_seconds";
 
@@ -50,6 +52,11 @@ pub fn describe_metrics() {
         TRUST,
         Unit::Seconds,
         "How long the shortest trust of the class lasts without a renewal; 0 if none is led here."
+    );
+    describe_gauge!(
+        TTL,
+        Unit::Seconds,
+        "The shortest ttl of the elections of the class that are led here; 0 if none is."
     );
     describe_histogram!(RENEWAL_SECONDS, Unit::Seconds, "From sending a renewal to its answer.");
     describe_histogram!(
@@ -84,6 +91,7 @@ pub fn refresh_metrics() {
 pub(crate) struct Meter {
     group: Arc<Group>,
     id: u64,
+    ttl: Duration,
     /// The reign that is on, as the group knows it.
     led: Option<(Term, Time)>,
     sent: Option<Sent>,
@@ -113,7 +121,8 @@ impl Meter {
         let per_election = shared.per_election_metrics.then(|| shared.election.clone());
         let group = registry().group(&shared.election, per_election, &shared.clock);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Meter { group, id, led: None, sent: None, before: Before::default() }
+        let ttl = shared.timing.ttl;
+        Meter { group, id, ttl, led: None, sent: None, before: Before::default() }
     }
 
     /// An attempt begins: one span for each, which ends with the answer.
@@ -176,15 +185,15 @@ impl Meter {
         self.before = Before::default();
         counter!(ACQUIRED, self.group.labels()).increment(1);
         self.led = Some((term, until));
-        self.group.change(|led| led.add(self.id, term, until));
+        self.group.change(|led| led.add((self.id, self.ttl), term, until));
     }
 
     pub(crate) fn extended(&mut self, until: Time) {
         let Some((term, before)) = self.led else { return };
         self.led = Some((term, until));
         self.group.change(|led| {
-            led.remove(self.id, term, before);
-            led.add(self.id, term, until);
+            led.remove((self.id, self.ttl), term, before);
+            led.add((self.id, self.ttl), term, until);
         });
     }
 
@@ -197,7 +206,7 @@ impl Meter {
 
     fn forget(&mut self) -> bool {
         let Some((term, until)) = self.led.take() else { return false };
-        self.group.change(|led| led.remove(self.id, term, until));
+        self.group.change(|led| led.remove((self.id, self.ttl), term, until));
         true
     }
 }
@@ -237,22 +246,29 @@ struct Group {
 #[derive(Default)]
 struct Led {
     terms: BTreeMap<Term, usize>,
+    ttls: BTreeMap<Duration, usize>,
     trust: BTreeSet<(Time, u64)>,
 }
 
 impl Led {
-    fn add(&mut self, id: u64, term: Term, until: Time) {
+    fn add(&mut self, (id, ttl): (u64, Duration), term: Term, until: Time) {
         *self.terms.entry(term).or_default() += 1;
+        *self.ttls.entry(ttl).or_default() += 1;
         self.trust.insert((until, id));
     }
 
-    fn remove(&mut self, id: u64, term: Term, until: Time) {
+    fn remove(&mut self, (id, ttl): (u64, Duration), term: Term, until: Time) {
         self.trust.remove(&(until, id));
-        if let Some(count) = self.terms.get_mut(&term) {
-            *count -= 1;
-            if *count == 0 {
-                self.terms.remove(&term);
-            }
+        one_less(&mut self.terms, &term);
+        one_less(&mut self.ttls, &ttl);
+    }
+}
+
+fn one_less<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
         }
     }
 }
@@ -276,9 +292,11 @@ impl Group {
         let led = self.led.lock().unwrap_or_else(PoisonError::into_inner);
         let term = led.terms.last_key_value().map_or(0, |(term, _)| term.get());
         let trust = led.trust.first().map(|(until, _)| *until - self.clock.now());
+        let ttl = led.ttls.first_key_value().map(|(ttl, _)| *ttl).unwrap_or_default();
         gauge!(IS_LEADER, self.labels()).set(led.trust.len() as f64);
         gauge!(TERM, self.labels()).set(term as f64);
         gauge!(TRUST, self.labels()).set(trust.unwrap_or_default().as_secs_f64());
+        gauge!(TTL, self.labels()).set(ttl.as_secs_f64());
     }
 }
 
@@ -328,8 +346,6 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn class(registry: &mut Registry, name: &str) -> String {

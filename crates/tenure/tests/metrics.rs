@@ -129,6 +129,22 @@ async fn trust_is_the_shortest_of_the_class_and_is_brought_up_to_date() {
 }
 
 #[tokio::test]
+async fn the_ttl_is_the_shortest_of_those_that_are_led() {
+    LazyLock::force(&BOOK);
+    let desk = Desk::new();
+    let (candidate, _) = desk.candidate("a");
+    let ttl = || gauge("leader_ttl_seconds{key_class=ttl}");
+    let long = candidate.election("ttl:a").ttl(TTL * 10).start().await.unwrap();
+    assert_eq!(ttl(), 30.0);
+    let short = candidate.election("ttl:b").ttl(TTL).start().await.unwrap();
+    assert_eq!(ttl(), 3.0);
+    short.stop().await.unwrap();
+    assert_eq!(ttl(), 30.0, "one that is not led does not count");
+    long.stop().await.unwrap();
+    assert_eq!(ttl(), 0.0);
+}
+
+#[tokio::test]
 async fn a_gap_is_measured_by_whoever_takes_over() {
     LazyLock::force(&BOOK);
     let desk = Desk::new();
@@ -155,7 +171,7 @@ async fn a_label_per_election_is_there_for_those_who_want_it() {
     assert_eq!(gauge("leader_is_leader{key_class=label,election=label:own}"), 1.0);
     tenure::describe_metrics();
     let described = BOOK.described.lock().unwrap().clone();
-    assert_eq!(described.len(), 14, "{described:?}");
+    assert_eq!(described.len(), 15, "{described:?}");
     assert!(described.iter().all(|name| name.starts_with("leader_")));
 }
 
