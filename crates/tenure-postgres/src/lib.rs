@@ -16,6 +16,7 @@ mod names;
 mod outbox;
 mod passfile;
 mod pool;
+mod privileges;
 #[cfg(feature = "tokio-postgres")]
 mod session;
 mod store;
@@ -25,4 +26,5 @@ mod tls;
 pub use advisory::{AdvisoryConfig, AdvisoryStore};
 pub use config::PostgresConfig;
 pub use migrate::Migrated;
+pub use privileges::MissingPrivilege;
 pub use store::PostgresStore;

@@ -31,6 +31,11 @@ impl Names {
         &self.table
     }
 
+    /// The table that remembers releases.
+    pub(crate) fn released(&self) -> String {
+        format!("{}{RELEASED}", self.table)
+    }
+
     /// A statement of ours with the names in it. What comes from users is bound, never put in
     /// here.
     pub(crate) fn render(&self, template: &str) -> String {
@@ -39,7 +44,7 @@ impl Names {
         let words = [
             ("@schema@", identifier(&self.schema)),
             ("@table@", identifier(table)),
-            ("@released@", identifier(&format!("{table}{RELEASED}"))),
+            ("@released@", identifier(&self.released())),
             ("@released_at@", identifier(&format!("{table}{RELEASED_AT}"))),
             ("@schema_literal@", literal(&self.schema)),
             ("@table_literal@", literal(&qualified)),

@@ -19,6 +19,7 @@ use crate::lease::{self, Columns};
 use crate::ledger::Book;
 use crate::link::Link;
 use crate::migrate::{self, Migrated};
+use crate::names::Names;
 use crate::pool::Pool;
 
 /// How many ops one call carries.
@@ -99,6 +100,14 @@ impl PostgresStore {
     /// What [`migrate`](Self::migrate) does, as a script for `psql`.
     pub fn migration_sql(&self) -> String {
         migrate::script(&self.0.config)
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.0.config.names
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.0.link
     }
 
     /// Checks that the server can be reached and is set up.

@@ -17,10 +17,14 @@ mod patience;
 mod place;
 mod script;
 mod sentinel;
+#[cfg(feature = "redis")]
+mod session;
 mod slot;
 mod store;
 mod tls;
 mod url;
 
 pub use config::{FailClosed, RedisConfig, Settle};
+#[cfg(feature = "redis")]
+pub use session::{Deployment, Session};
 pub use store::RedisStore;

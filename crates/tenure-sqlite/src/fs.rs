@@ -226,15 +226,24 @@ fn create_file(real: &Path, directory: &Path) -> Result<(), Error> {
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)
 }
 
+/// What people call the file system of a directory.
+pub(crate) fn file_system(directory: &Path) -> Result<String, Error> {
+    let magic = magic_of(directory)?;
+    let known = LOCAL.iter().chain(&FOREIGN).find(|(known, _)| *known == magic);
+    Ok(known.map_or_else(|| format!("of type {magic:#x}"), |(_, name)| (*name).to_owned()))
+}
+
+fn magic_of(directory: &Path) -> Result<u32, Error> {
+    let found = statfs(directory)
+        .map_err(|errno| error::from_io("can't look at", directory, errno.into()))?;
+    // The word is as wide as a register, and sign-extended on some machines.
+    Ok(found.f_type as u32)
+}
+
 fn check_file_system(directory: &Path, host: &Host) -> Result<(), Error> {
     let magic = match host.fs_type {
         Some(magic) => magic,
-        None => {
-            let found = statfs(directory)
-                .map_err(|errno| error::from_io("can't look at", directory, errno.into()))?;
-            // The word is as wide as a register, and sign-extended on some machines.
-            found.f_type as u32
-        }
+        None => magic_of(directory)?,
     };
     check_magic(magic).map_err(|kind| {
         let message = format!(

@@ -108,6 +108,15 @@ impl SqliteStore {
         &self.0.jobs
     }
 
+    /// What people call the file system that the file is on, such as `ext4`.
+    ///
+    /// # Errors
+    /// `Denied` if the directory can't be looked at.
+    pub fn file_system(&self) -> Result<String, Error> {
+        let path = self.path();
+        crate::fs::file_system(path.parent().unwrap_or(path))
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.0.path

@@ -5,6 +5,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../servers/mod.rs"]
+mod servers;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -16,5 +18,6 @@ mod one_leader;
 mod rules;
 mod schema;
 mod serve;
+mod stores;
 mod systemd;
 mod webdriver;

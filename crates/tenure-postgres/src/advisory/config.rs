@@ -8,6 +8,7 @@ use tenure_core::Error;
 
 use super::store::AdvisoryStore;
 use crate::config::PostgresConfig;
+use crate::store::PostgresStore;
 
 /// The schemes of the URL.
 const SCHEMES: [&str; 2] = ["postgres+advisory", "postgresql+advisory"];
@@ -112,6 +113,25 @@ impl AdvisoryConfig {
             address = format!("{address}{sign}term_offset={}", self.term_offset);
         }
         address
+    }
+
+    /// A session of your own with the server of the store: the same database, role and TLS. The
+    /// current runtime carries it until the client is dropped.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a session that is not ready is closed.
+    ///
+    /// # Errors
+    /// Whatever kept it from being made, in a sentence that says what to do.
+    #[cfg(feature = "tokio-postgres")]
+    pub async fn connect(&self) -> Result<tokio_postgres::Client, Error> {
+        self.base.connect().await
+    }
+
+    /// The tables of the same database, in which its fence, durable messages and ledger live once
+    /// `tenure migrate` has made them.
+    pub fn tables(&self) -> PostgresStore {
+        (*self.base).clone().open()
     }
 
     /// A handle onto the store. Nothing is connected yet: the first call does that, and a server

@@ -35,6 +35,13 @@ impl Finding {
         self
     }
 
+    /// The same, with where it was found.
+    #[cfg(feature = "redis")]
+    pub(super) fn at(mut self, place: &str) -> Finding {
+        self.what = format!("{place}: {}", self.what);
+        self
+    }
+
     pub(super) fn lines(&self) -> Vec<String> {
         let mark = match self.level {
             Level::Safety => "SAFETY",

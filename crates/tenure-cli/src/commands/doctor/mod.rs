@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tenure::{Name, StoreInfo};
+use tenure::{Error, Name, StoreInfo};
 use tenure_core::{Expiry, parse_duration, show_duration};
 
 use self::finding::{Finding, Level};
@@ -99,7 +99,10 @@ pub(crate) async fn run(
     if choice.is_missing() {
         return Ok(missing(choice, out));
     }
-    let opened = choice.open()?;
+    let opened = match choice.open() {
+        Ok(opened) => opened,
+        Err(error) => return Ok(unusable(choice, &error, out)),
+    };
     let info = opened.store.info();
     // First of all, because it says in one sentence what keeps everything else from working.
     examine(options, choice, &opened, &mut report).await?;
@@ -130,6 +133,24 @@ fn missing(choice: &StoreChoice, out: &Output) -> Exit {
         out.data(&format!("{url}: {sentence}"));
     }
     Exit::DONE
+}
+
+/// A store that can't even be opened, on a file system that several hosts may share for example.
+fn unusable(choice: &StoreChoice, error: &Error, out: &Output) -> Exit {
+    let url = redact(&choice.url).into_owned();
+    let finding = Finding::new(Level::Safety, format!("the store can't be used: {error}"))
+        .because("nobody can lead without it")
+        .so("mend that first, then ask the doctor again");
+    if out.json {
+        let findings = [finding.json()];
+        out.data(&json!({ "store": url, "exists": true, "findings": findings }).to_string());
+    } else {
+        let mut lines = vec![url, "1 finding".to_owned()];
+        lines.extend(finding.lines());
+        let lines: Vec<String> = lines.iter().map(|line| printable(line)).collect();
+        out.data(&lines.join("\n"));
+    }
+    Exit::NEGATIVE
 }
 
 #[cfg_attr(

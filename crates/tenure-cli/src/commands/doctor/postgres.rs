@@ -2,28 +2,66 @@
 
 use std::time::Duration;
 
-use tenure_postgres::{PostgresConfig, PostgresStore};
+use tenure::{Error, ErrorKind};
+use tenure_postgres::{AdvisoryConfig, PostgresConfig, PostgresStore};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::Report;
 use super::finding::{Finding, Level};
-use crate::commands::in_time;
+use crate::commands::{in_time, pause};
 
 /// The first version that ends idle sessions, which the advisory store needs.
 const IDLE_SESSION_TIMEOUT: i32 = 14_00_00;
 
+/// How long a plain question may wait while a transaction is open elsewhere.
+const POOLER_WITHIN: Duration = Duration::from_secs(2);
+
+/// The same server, whichever store uses it.
+enum Server {
+    Lease(PostgresConfig),
+    Advisory(AdvisoryConfig),
+}
+
+impl Server {
+    fn from_url(url: &str) -> Result<Server, Error> {
+        match url.split_once("://") {
+            Some((scheme, _)) if scheme.ends_with("+advisory") => {
+                AdvisoryConfig::from_url(url).map(Server::Advisory)
+            }
+            _ => PostgresConfig::from_url(url).map(Server::Lease),
+        }
+    }
+
+    fn is_advisory(&self) -> bool {
+        matches!(self, Server::Advisory(_))
+    }
+
+    async fn connect(&self) -> Result<Client, Error> {
+        let connected = match self {
+            Server::Lease(config) => in_time(config.connect()).await,
+            Server::Advisory(config) => in_time(config.connect()).await,
+        };
+        connected?
+    }
+
+    fn tables(&self) -> PostgresStore {
+        match self {
+            Server::Lease(config) => config.clone().open(),
+            Server::Advisory(config) => config.tables(),
+        }
+    }
+}
+
 /// Looks at the server through a session of its own. What can't be found out is a finding, too.
 pub(super) async fn examine(url: &str, ttl: Duration, report: &mut Report) {
-    let advisory = url.starts_with("postgres+advisory");
-    let plain = url.replacen("postgres+advisory://", "postgres://", 1);
-    let config = match PostgresConfig::from_url(&plain) {
-        Ok(config) => config,
+    let server = match Server::from_url(url) {
+        Ok(server) => server,
         Err(error) => return report.find(unusable(&error.to_string())),
     };
-    let client = match in_time(config.connect()).await {
-        Ok(Ok(client)) => client,
-        Ok(Err(error)) | Err(error) => return report.find(unusable(&error.to_string())),
+    let client = match server.connect().await {
+        Ok(client) => client,
+        Err(error) => return report.find(unusable(&error.to_string())),
     };
     let Some(version) = number(&client, "server_version_num").await else {
         return report.find(unusable("the server does not tell its version"));
@@ -33,17 +71,30 @@ pub(super) async fn examine(url: &str, ttl: Duration, report: &mut Report) {
     standby(&client, report).await;
     durability(&client, report).await;
     lifetimes(&client, ttl, report).await;
-    pooler(&client, advisory, report).await;
-    if advisory && version < IDLE_SESSION_TIMEOUT {
-        report.find(
-            Finding::new(Level::Safety, "this server does not know idle_session_timeout")
-                .because("a leader that hangs keeps its lock for ever")
-                .so("use PostgreSQL 14 or later, or the lease in a table (postgres://)"),
-        );
+    pooler(&client, &server, report).await;
+    idle_sessions(version, url, &server, report);
+    let tables = server.tables();
+    let essential = !server.is_advisory();
+    let denied = privileges(&tables, essential, report).await;
+    migrations(&tables, essential, denied, report).await;
+}
+
+/// Whether the server ends sessions that fell silent, which makes a lease of an advisory lock.
+fn idle_sessions(version: i32, url: &str, server: &Server, report: &mut Report) {
+    let knows = version >= IDLE_SESSION_TIMEOUT;
+    report.fact("idle sessions", if knows { "can be ended" } else { "stay for ever" });
+    if knows || !server.is_advisory() {
+        return;
     }
-    if !advisory {
-        migrations(config.open(), report).await;
-    }
+    let accepted = url.contains("frozen_leaders=stay");
+    report.find(
+        Finding::new(
+            if accepted { Level::Advice } else { Level::Safety },
+            "this server does not know idle_session_timeout",
+        )
+        .because("a leader that hangs keeps its lock for ever")
+        .so("use PostgreSQL 14 or later, or the lease in a table (postgres://)"),
+    );
 }
 
 fn unusable(why: &str) -> Finding {
@@ -111,22 +162,30 @@ async fn lifetimes(client: &Client, ttl: Duration, report: &mut Report) {
     }
 }
 
-/// A pooler that gives each transaction another server session shows other sessions to the same
-/// client.
-async fn pooler(client: &Client, advisory: bool, report: &mut Report) {
-    let mut sessions = Vec::new();
-    for _ in 0..5 {
-        let told = client.simple_query("SELECT pg_backend_pid()").await.unwrap_or_default();
-        let pid = told.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-            _ => None,
-        });
-        sessions.extend(pid);
+/// A pooler that lends a server session per transaction: while one of ours is taken, another
+/// client gets the session that we had, or we get another one.
+async fn pooler(client: &Client, server: &Server, report: &mut Report) {
+    let Some(before) = session(client).await else { return };
+    let Ok(other) = server.connect().await else { return };
+    if other.batch_execute("BEGIN").await.is_err() {
+        return;
     }
-    sessions.dedup();
-    if sessions.len() > 1 {
-        let level = if advisory { Level::Safety } else { Level::Advice };
-        report.fact("pooler", "transactions share sessions");
+    let mut shared = session(&other).await.as_ref() == Some(&before);
+    for _ in 0..2 {
+        // One that has no session left keeps us waiting, which a server never does.
+        let now = tokio::select! {
+            now = session(client) => now,
+            () = pause(POOLER_WITHIN) => None,
+        };
+        shared |= now != Some(before.clone());
+        if shared {
+            break;
+        }
+    }
+    let _ended = other.batch_execute("ROLLBACK").await;
+    report.fact("pooler", if shared { "transactions share sessions" } else { "none to be seen" });
+    if shared {
+        let level = if server.is_advisory() { Level::Safety } else { Level::Advice };
         report.find(
             Finding::new(level, "a pooler in transaction mode stands before the server")
                 .because("locks and LISTEN belong to a session, and here nobody keeps one")
@@ -135,13 +194,54 @@ async fn pooler(client: &Client, advisory: bool, report: &mut Report) {
     }
 }
 
-async fn migrations(store: PostgresStore, report: &mut Report) {
-    match in_time(store.check()).await {
+/// The server session that answers.
+async fn session(client: &Client) -> Option<String> {
+    let told = client.simple_query("SELECT pg_catalog.pg_backend_pid()").await.ok()?;
+    told.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    })
+}
+
+/// What this role may not do; tells whether there is anything that nobody can lead without.
+/// Elections by advisory locks do without all of it.
+async fn privileges(tables: &PostgresStore, essential: bool, report: &mut Report) -> bool {
+    let Ok(Ok(missing)) = in_time(tables.missing_privileges()).await else { return false };
+    let (to_lead, others): (Vec<_>, Vec<_>) =
+        missing.into_iter().partition(|missing| missing.to_lead && essential);
+    let denied = !to_lead.is_empty();
+    for (level, missing, why) in [
+        (Level::Safety, to_lead, "without it nobody can lead with this role"),
+        (Level::Advice, others, "the fence, messages and cron don't work with this role"),
+    ] {
+        if missing.is_empty() {
+            continue;
+        }
+        let what: Vec<String> = missing.into_iter().map(|missing| missing.what).collect();
+        report.find(
+            Finding::new(level, format!("this role lacks {}", what.join("; ")))
+                .because(why)
+                .so("have the owner of the tables GRANT that, or run roles.sql for this role"),
+        );
+    }
+    denied
+}
+
+async fn migrations(tables: &PostgresStore, essential: bool, denied: bool, report: &mut Report) {
+    match in_time(tables.check()).await {
         Ok(Ok(())) => report.fact("migrations", "all applied"),
-        Ok(Err(error)) | Err(error) => report.find(
+        // It was said what is missing, and that is not the migrations.
+        Ok(Err(error)) | Err(error) if denied && error.kind() == ErrorKind::Denied => {
+            report.fact("migrations", "this role may not see them");
+        }
+        Ok(Err(error)) | Err(error) if essential => report.find(
             Finding::new(Level::Safety, error.to_string())
                 .because("without its tables and functions nobody can lead")
                 .so("run `tenure migrate` as the owner of the database"),
+        ),
+        Ok(Err(_)) | Err(_) => report.fact(
+            "migrations",
+            "not applied; elections work without, the fence, durable messages and cron don't",
         ),
     }
 }

@@ -25,6 +25,7 @@ pub(super) fn examine(store: &SqliteStore, report: &mut Report) -> Result<(), Fa
                 .so("chmod it to 0600 and its directory to 0700"),
         );
     }
+    report.fact("file system", store.file_system()?);
     let directory = path.parent().unwrap_or(path);
     if fs::metadata(directory)?.mode() & 0o022 != 0 {
         report.find(

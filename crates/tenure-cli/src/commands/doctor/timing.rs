@@ -121,11 +121,12 @@ impl RoundTrips {
         let (p50, p99) = (self.quantile(0.5), self.quantile(0.99));
         let share = p99.as_secs_f64() / ttl.as_secs_f64() * 100.0;
         format!(
-            "p50 {}, p99 {} of {} reads; p99 is {share:.2} % of a ttl of {}",
+            "p50 {}, p99 {} of {} reads; p99 is {share:.2} % of a ttl of {}; {} or more suits it",
             micros(p50),
             micros(p99),
             self.took.len(),
-            show_duration(ttl)
+            show_duration(ttl),
+            show_duration(recommended(p99)),
         )
     }
 
