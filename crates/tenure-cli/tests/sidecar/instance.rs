@@ -17,9 +17,16 @@ pub(crate) struct Instance {
 impl Instance {
     /// Takes part as `label`, with more arguments.
     pub(crate) fn start(place: &Place, label: &str, more: &[&str]) -> Instance {
+        Instance::start_on(place, &place.url(), label, more)
+    }
+
+    /// The same on another store.
+    pub(crate) fn start_on(place: &Place, store: &str, label: &str, more: &[&str]) -> Instance {
         let mut args = vec!["serve", "--listen", "127.0.0.1:0", "--id", label];
         args.extend(more);
-        let mut process = Process::new(place.command(&args).env("TENURE_TOKEN", TOKEN));
+        let mut command = place.command(&args);
+        let command = command.env("TENURE_STORE", store).env("TENURE_TOKEN", TOKEN);
+        let mut process = Process::new(command);
         let line = process.line("listening on http://");
         let at = line.rsplit("http://").next().unwrap();
         let at = at.split('"').next().unwrap().trim().parse().unwrap();
@@ -31,9 +38,12 @@ impl Instance {
     }
 
     pub(crate) fn resign(&self, election: &str) -> Answer {
+        self.post(&format!("/elections/{election}/resign"), "")
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &str) -> Answer {
         let token = format!("authorization: Bearer {TOKEN}\r\n");
-        http::request(self.at, "POST", &format!("/elections/{election}/resign"), &token, "")
-            .unwrap()
+        http::request(self.at, "POST", path, &token, body).unwrap()
     }
 
     pub(crate) fn leads(&self) {

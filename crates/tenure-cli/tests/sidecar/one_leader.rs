@@ -1,8 +1,11 @@
 //! The leader is killed while everybody asks: never two that say that they lead.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use rustix::event::{Timespec, poll};
 use rustix::process::Signal;
@@ -18,6 +21,8 @@ const EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 const ROUNDS: usize = 6;
 /// How often somebody says that it leads before it is put to the test.
 const HEARD: usize = 40;
+/// How many ask without a pause meanwhile.
+const HAMMERS: usize = 2;
 
 /// One 200.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +55,22 @@ fn sample(at: SocketAddr, end: &AtomicBool, count: &AtomicUsize) -> Vec<Yes> {
     answers
 }
 
+/// Asks everybody, again and again, without a pause. Who is frozen holds it up until it is killed.
+fn hammer(everybody: &Mutex<Vec<SocketAddr>>, end: &AtomicBool) -> usize {
+    let mut answered = 0;
+    for number in 0.. {
+        if end.load(Ordering::Relaxed) {
+            break;
+        }
+        let at = {
+            let everybody = everybody.lock().unwrap();
+            everybody[number % everybody.len()]
+        };
+        answered += usize::from(http::get(at, "/leader").is_ok());
+    }
+    answered
+}
+
 #[test]
 fn exactly_one_instance_answers_200_while_leaders_are_killed() {
     let place = Place::new();
@@ -58,8 +79,12 @@ fn exactly_one_instance_answers_200_while_leaders_are_killed() {
         Instance::start(&place, &format!("web-{number}"), &["-e", "job", "--ttl", "3s"])
     };
     let mut instances: Vec<Instance> = (0..3).map(start).collect();
+    let everybody = Mutex::new(instances.iter().map(|instance| instance.at).collect::<Vec<_>>());
+    let mut frozen = BTreeSet::new();
     let all: Vec<Yes> = thread::scope(|scope| {
         let mut samplers: Vec<_> = Vec::new();
+        let hammers: Vec<_> =
+            (0..HAMMERS).map(|_| scope.spawn(|| hammer(&everybody, &end))).collect();
         for instance in &instances {
             let (at, end, count) = (instance.at, &end, &count);
             samplers.push(scope.spawn(move || sample(at, end, count)));
@@ -75,6 +100,9 @@ fn exactly_one_instance_answers_200_while_leaders_are_killed() {
                 instances.iter().position(leads)
             });
             let gone = instances.remove(leader);
+            if round % 3 == 1 {
+                frozen.insert(gone.get("/leader").json()["term"].as_u64().unwrap());
+            }
             // Killed, frozen until its trust is over, or told to end: in turns.
             match round % 3 {
                 0 => gone.process.signal(Signal::KILL),
@@ -95,28 +123,40 @@ fn exactly_one_instance_answers_200_while_leaders_are_killed() {
                 gone.process.signal(Signal::KILL);
             }
             let fresh = start(10 + round);
+            {
+                let mut everybody = everybody.lock().unwrap();
+                everybody.retain(|at| *at != gone.at);
+                everybody.push(fresh.at);
+            }
             let (at, end, count) = (fresh.at, &end, &count);
             samplers.push(scope.spawn(move || sample(at, end, count)));
             instances.push(fresh);
         }
         end.store(true, Ordering::Relaxed);
+        let answered: usize = hammers.into_iter().map(|hammer| hammer.join().unwrap()).sum();
+        assert!(answered > 500, "there was no load: {answered}");
         samplers.into_iter().flat_map(|sampler| sampler.join().unwrap()).collect()
     });
-    judge(all);
+    judge(all, &frozen);
 }
 
-/// Once somebody has heard of a term, nobody who asks later hears 200 of an older one.
-fn judge(mut all: Vec<Yes>) {
+/// Once somebody has heard of a term, nobody who asks later hears 200 of an older one. Whoever was
+/// frozen could not be told, so nobody may lead before the trust has ended that it had told of; who
+/// is dead or has resigned does nothing with what is left of it.
+fn judge(mut all: Vec<Yes>, frozen: &BTreeSet<u64>) {
     assert!(all.len() > 100, "there is something to judge: {}", all.len());
     assert!(all.iter().all(|yes| yes.remaining_ms <= 3000), "trust never exceeds the ttl");
     all.sort_by_key(|yes| yes.asked);
-    let terms: std::collections::BTreeSet<u64> = all.iter().map(|yes| yes.term).collect();
+    let terms: BTreeSet<u64> = all.iter().map(|yes| yes.term).collect();
     assert!(terms.len() > ROUNDS / 2, "several reigns were seen: {terms:?}");
     for yes in &all {
         let newer = all.iter().filter(|other| other.term > yes.term);
         let heard_before = newer.min_by_key(|other| other.answered);
         if let Some(newer) = heard_before {
             assert!(yes.asked <= newer.answered, "{yes:?} after {newer:?}");
+            let trusted_until = yes.asked + Duration::from_millis(yes.remaining_ms);
+            let lasts = frozen.contains(&yes.term) && trusted_until > newer.answered;
+            assert!(!lasts, "the trust of {yes:?} lasts beyond {newer:?}");
         }
     }
 }

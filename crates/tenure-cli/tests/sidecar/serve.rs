@@ -81,6 +81,17 @@ fn without_elections_it_watches_all_that_the_store_knows() {
 }
 
 #[test]
+fn without_elections_it_waits_for_a_store_that_is_away() {
+    let place = Place::new();
+    let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
+    // Nobody listens on that port, and never will.
+    let mut process = Process::new(command.env("TENURE_STORE", "redis://127.0.0.1:1/0"));
+    process.line("nothing is served yet");
+    process.signal(Signal::TERM);
+    assert_eq!(process.code(), 0, "it was still trying");
+}
+
+#[test]
 fn a_unix_socket_needs_no_token_and_is_for_its_owner_alone() {
     let place = Place::new();
     let path = PathBuf::from(place.path("t.sock"));

@@ -6,14 +6,14 @@ mod systemd;
 
 use std::time::Duration;
 
-use tenure::{Candidate, Election};
+use tenure::{Candidate, Election, Name};
 use tenure_http::{Listen, Listener, Server, Sidecar, Token};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 pub(crate) use self::args::{ServeArgs, ServeOptions};
 use self::systemd::Notifier;
-use super::{Narration, in_time, note_default_store, open_patiently, pause};
+use super::{Narration, OPEN_AGAIN, in_time, note_default_store, open_patiently, pause};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::signals::{Signals, Told};
@@ -41,7 +41,10 @@ pub(crate) async fn run(
         _ = signals.end() => return Ok(Exit::DONE),
     };
     let mut narration = Narration::new();
-    let elections = elections(options, &opened).await?;
+    let elections = tokio::select! {
+        elections = elections(options, &opened, out) => elections?,
+        _ = signals.end() => return Ok(Exit::DONE),
+    };
     let mut all = Vec::with_capacity(elections.len());
     let mut builder = Sidecar::builder();
     for (election, _) in &elections {
@@ -107,6 +110,7 @@ fn listen(options: &ServeOptions) -> Result<Vec<Listener>, Failure> {
 async fn elections(
     options: &ServeOptions,
     opened: &Opened,
+    out: &Output,
 ) -> Result<Vec<(Election, bool)>, Failure> {
     let candidacy = &options.candidacy;
     let mut builder = Candidate::builder(opened.store.clone());
@@ -116,7 +120,7 @@ async fn elections(
     let candidate = builder.build()?;
     let mut observed = options.observed.clone();
     if options.elections.is_empty() && observed.is_empty() {
-        observed = in_time(opened.elections()).await??;
+        observed = known(opened, out).await?;
     }
     let wanted = options.elections.iter().map(|name| (name, true));
     let wanted = wanted.chain(observed.iter().map(|name| (name, false)));
@@ -136,6 +140,27 @@ async fn elections(
         elections.push((builder.build()?, takes_part));
     }
     Ok(elections)
+}
+
+/// All elections that the store knows of, as soon as it tells them: one that is away at the start is
+/// waited for, as it is later.
+async fn known(opened: &Opened, out: &Output) -> Result<Vec<Name>, Failure> {
+    let mut said = false;
+    loop {
+        match in_time(opened.elections()).await.flatten() {
+            Err(error) if error.is_retryable() => {
+                if !said {
+                    out.warn(&format!(
+                        "nothing is served yet, because the store does not tell its elections; \
+                         trying again: {error}"
+                    ));
+                    said = true;
+                }
+                pause(OPEN_AGAIN).await;
+            }
+            known => return Ok(known?),
+        }
+    }
 }
 
 /// Takes part until a signal asks to end: then 503 first, then the leases are given back.

@@ -1,0 +1,57 @@
+//! The same answers on every store that has a server.
+
+use crate::common::eventually;
+use crate::instance::Instance;
+use crate::servers::{Postgres, Redis};
+use crate::support::{Place, finish};
+
+/// One leads, one follows; a message is taken; who resigns hands over.
+fn works_on(place: &Place, store: &str) {
+    let name = format!("smoke-{}", std::process::id());
+    let more = ["-e", &name, "--ttl", "3s"];
+    let first = Instance::start_on(place, store, "web-1", &more);
+    first.leads();
+    let second = Instance::start_on(place, store, "web-2", &more);
+    eventually("the follower knows that somebody leads", || {
+        let answer = second.get("/leader");
+        (answer.status == 503 && answer.json()["leader"].is_string()).then_some(())
+    });
+    let term = first.get("/leader").json()["term"].as_u64().unwrap();
+    for instance in [&first, &second] {
+        let sent = instance.post(&format!("/elections/{name}/notify/wake"), "{\"n\": 7}");
+        assert_eq!(sent.status, 202, "{sent:?}");
+        assert_eq!(instance.get("/healthz").status, 200);
+        assert_eq!(instance.get("/readyz").status, 200);
+    }
+    let resigned = first.resign(&name);
+    assert_eq!((resigned.status, &resigned.json()["outcome"]), (200, &"resigned".into()));
+    second.leads();
+    assert!(second.get("/leader").json()["term"].as_u64().unwrap() > term);
+    assert_eq!(first.get("/leader").status, 503);
+    // Through the store: the follower passes it on.
+    let asked = first.resign(&name);
+    assert_eq!((asked.status, &asked.json()["outcome"]), (202, &"asked".into()));
+    eventually("it has resigned", || (second.get("/leader").status == 503).then_some(()));
+}
+
+#[test]
+#[ignore = "needs a PostgreSQL server"]
+fn needs_postgres_the_sidecar_works_on_a_table() {
+    let (server, place) = (Postgres::find().expect("xtask names a server"), Place::new());
+    assert_eq!(finish(place.command(&["migrate"]).env("TENURE_STORE", &server.url)).code, 0);
+    works_on(&place, &server.url);
+}
+
+#[test]
+#[ignore = "needs a PostgreSQL server"]
+fn needs_postgres_the_sidecar_works_on_advisory_locks() {
+    let (server, place) = (Postgres::find().expect("xtask names a server"), Place::new());
+    works_on(&place, &server.url.replacen("postgres://", "postgres+advisory://", 1));
+}
+
+#[test]
+#[ignore = "needs a Redis server"]
+fn needs_redis_the_sidecar_works_on_a_server() {
+    let (server, place) = (Redis::start().once_up(), Place::new());
+    works_on(&place, &format!("{}?settle=off", server.url()));
+}
