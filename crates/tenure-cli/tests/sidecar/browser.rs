@@ -2,13 +2,17 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::common::eventually;
+use crate::common::{eventually, now};
 use crate::instance::{Instance, TOKEN};
 use crate::support::Place;
 use crate::webdriver::Browser;
+
+/// How often the leader changes.
+const ROUNDS: usize = 6;
 
 const CARD: &str = "[data-election=\"billing:invoices\"]";
 
@@ -18,7 +22,11 @@ fn of(part: &str) -> String {
 }
 
 fn pair(place: &Place) -> (Instance, Instance) {
-    let args = ["-e", "billing:invoices", "--ttl", "3s"];
+    pair_with_ttl(place, "3s")
+}
+
+fn pair_with_ttl(place: &Place, ttl: &str) -> (Instance, Instance) {
+    let args = ["-e", "billing:invoices", "--ttl", ttl];
     let first = Instance::start(place, "web-1", &args);
     first.leads();
     let second = Instance::start(place, "web-2", &args);
@@ -34,19 +42,26 @@ fn open(browser: &Browser, instance: &Instance) {
 #[ignore = "needs Chromium and chromedriver"]
 fn needs_browser_a_change_of_leader_is_on_the_page_within_100_ms() {
     let place = Place::new();
-    let (first, second) = pair(&place);
+    // Renewed every 5 s: whoever resigned asks again after that, and must know sooner.
+    let (first, second) = pair_with_ttl(&place, "15s");
     let browser = Browser::start();
     open(&browser, &second);
     browser.shows(&of(".label"), "web-1");
     browser.shows(&of(".badge"), "follows");
     browser.shows(&of(".term"), "term 1");
     let mut late_ms = Vec::new();
-    for round in 0..6 {
+    for round in 0..ROUNDS {
         let (leader, next, badge) = if round % 2 == 0 {
             (&first, "web-2", "leads here")
         } else {
             (&second, "web-1", "follows")
         };
+        if round == ROUNDS - 1 {
+            // Until the other one may be elected at once: then whoever resigns here has long to
+            // wait for its own next attempt, and must be told otherwise.
+            let before = now();
+            eventually("it may", || (now() - before > Duration::from_secs(6)).then_some(()));
+        }
         assert_eq!(leader.resign("billing:invoices").status, 200);
         browser.shows(&of(".label"), next);
         browser.shows(&of(".badge"), badge);
@@ -56,13 +71,14 @@ fn needs_browser_a_change_of_leader_is_on_the_page_within_100_ms() {
              .then(a => Number(e.dataset.changedAt) - Date.parse(a.history[0].from))"
         );
         late_ms.push(browser.script(&script).as_f64().unwrap());
-        // Whoever resigned steps back for a second before it can be elected again.
+        // Whoever resigned steps back for 5 s before it can be elected again.
         browser.shows(&of("tbody tr:first-child"), next);
     }
     late_ms.sort_by(f64::total_cmp);
     println!("on the page after {late_ms:?} ms");
-    assert!(late_ms[late_ms.len() / 2] <= 100.0, "{late_ms:?}");
-    assert!(late_ms.iter().all(|late| *late < 2000.0), "{late_ms:?}");
+    assert!(late_ms[(ROUNDS - 1) / 2] <= 100.0, "{late_ms:?}");
+    // Every one, on a loaded machine too: well before the next attempt of whoever resigned.
+    assert!(late_ms.iter().all(|late| *late < 2500.0), "{late_ms:?}");
     let terms = browser.script("return document.querySelectorAll('svg .reign').length");
     assert_eq!(terms, 7, "each reign is on the timeline");
     assert_eq!(browser.console_errors(), Vec::<String>::new());
