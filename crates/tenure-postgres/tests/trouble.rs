@@ -186,6 +186,7 @@ async fn needs_postgres_the_app_role_takes_part_and_alters_nothing() {
     let (user, here) = (format!("{role}:right"), database(&server));
     let store = at(&server, &user, here, &format!("schema={}", place.schema));
     store.check().await.unwrap();
+    assert_eq!(store.missing_privileges().await.unwrap(), [], "the doctor asks for no more");
     let player = Player::new(&store, "a", 1);
     let term = player.takes("e", 1).await;
     granted(player.renew("e", term).await);

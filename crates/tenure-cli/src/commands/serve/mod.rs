@@ -252,3 +252,46 @@ async fn alive(notifier: &Notifier, elections: &[Election]) {
     }
     notifier.tell("WATCHDOG=1");
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+    use std::sync::Arc;
+
+    use tenure::MemoryStore;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn systemd_gets_no_sign_of_life_while_work_goes_on_after_trust_has_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let told = || socket.recv(&mut [0; 64]).is_ok();
+        let notifier = Notifier::to(&path, Duration::from_millis(20));
+        let election = Election::builder("job", Arc::new(MemoryStore::new()));
+        let election = election.ttl(Duration::from_millis(600)).build().unwrap();
+        let elections = [election.clone()];
+        let tenure = election.campaign().await.unwrap();
+        alive(&notifier, &elections).await;
+        assert!(told(), "it is well");
+        election.ask_to_resign(None).await.unwrap();
+        let late = || election.overdue().is_some_and(|late| late.by > election.timing().margin);
+        // Read at once: a socket whose queue is full holds up whoever tells it something.
+        while !late() {
+            alive(&notifier, &elections).await;
+            told();
+        }
+        while told() {}
+        alive(&notifier, &elections).await;
+        assert!(!told(), "it ought to have stepped down");
+        drop(tenure);
+        while election.overdue().is_some() {
+            alive(&notifier, &elections).await;
+            told();
+        }
+        alive(&notifier, &elections).await;
+        assert!(told(), "it is well again");
+    }
+}

@@ -28,6 +28,14 @@ impl Notifier {
         Notifier { socket, watchdog }
     }
 
+    /// One that tells this socket.
+    #[cfg(test)]
+    pub(super) fn to(path: &std::path::Path, watchdog: Duration) -> Notifier {
+        let address = SocketAddr::from_pathname(path).expect("a path of a test is short");
+        let socket = UnixDatagram::unbound().expect("there are sockets");
+        Notifier { socket: Some((socket, address)), watchdog: Some(watchdog) }
+    }
+
     /// Tells it; that nobody listens is no failure.
     pub(super) fn tell(&self, state: &str) {
         if let Some((socket, address)) = &self.socket
