@@ -142,8 +142,8 @@ async fn elections(
     Ok(elections)
 }
 
-/// All elections that the store knows of, as soon as it tells them: one that is away at the start is
-/// waited for, as it is later.
+/// All elections that the store knows of, as soon as it tells them: one that is away at the start
+/// is waited for, as it is later.
 async fn known(opened: &Opened, out: &Output) -> Result<Vec<Name>, Failure> {
     let mut said = false;
     loop {
