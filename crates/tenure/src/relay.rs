@@ -1,8 +1,9 @@
 //! Carries the news to user code, on the user's own runtime.
 //!
 //! It must never hold up the driver: news are queued, and callbacks are begun here, one after the
-//! other; what goes on of those that are async goes on side by side. It answers the bell (see `pulse`) while it waits, so that a callback that blocks its thread is
-//! noticed and the lease is not kept alive for it.
+//! other; what goes on of those that are async goes on side by side. It answers the bell (see
+//! `pulse`) while it waits, so that a callback that blocks its thread is noticed and the lease is
+//! not kept alive for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

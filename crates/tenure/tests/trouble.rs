@@ -1,5 +1,5 @@
-//! User code and stores at their worst: nothing of it keeps leadership in silence, starves a renewal
-//! or leaves somebody waiting for ever.
+//! User code and stores at their worst: nothing of it keeps leadership in silence, starves a
+//! renewal or leaves somebody waiting for ever.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod common;

@@ -30,12 +30,15 @@ pub(super) enum End {
     Stuck,
 }
 
+/// Something asked of the election that is not done yet.
+type Going = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+
 /// The wish to take no further part, once somebody has it.
 #[derive(Default)]
 pub(super) enum Stop {
     #[default]
     No,
-    Going(Pin<Box<dyn Future<Output = Result<(), Error>>>>),
+    Going(Going),
     Done(Result<(), Error>),
 }
 
@@ -93,7 +96,7 @@ pub(super) struct State {
     lost: Option<Reason>,
     told_stuck: bool,
     /// Gives leadership up for a command that does not go away.
-    resigning: Option<Pin<Box<dyn Future<Output = Result<(), Error>>>>>,
+    resigning: Option<Going>,
 }
 
 impl State {
