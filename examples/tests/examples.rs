@@ -85,6 +85,8 @@ fn queue_consumer_does_every_job_once_over_a_change_of_hands() {
     // The jobs of the second are done by the first, which leads.
     done.extend((0..3).map(|_| first.line("done: ")));
     assert!(done.iter().all(|line| term(line) == 1), "{done:?}");
+    // It takes part by now, and so comes before the third.
+    second.line("ready");
     first.kill_9();
     let third = start();
     let more: Vec<String> = (0..3).map(|_| second.line("done: ")).collect();

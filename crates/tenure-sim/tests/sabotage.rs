@@ -48,7 +48,7 @@ fn the_simulator_catches_what_the_machine_does_wrong() {
 fn the_simulator_catches_what_the_store_does_wrong() {
     let faults = [
         (StoreFault::RenewIgnoresTerm, "I4"),
-        (StoreFault::ReleaseIgnoresSeq, "lease"),
+        (StoreFault::ReleaseIgnoresSeq, "I1"),
         (StoreFault::AcquireIgnoresRelease, "C2"),
         (StoreFault::GrantsHeld, "I1"),
         (StoreFault::ForgetsTerms, "I2"),
