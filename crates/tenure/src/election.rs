@@ -104,8 +104,9 @@ impl Election {
         first
     }
 
-    /// Takes no part, but keeps track of who leads: each change is an [`Event::LeaderChanged`].
-    /// Returns after the first look. An election that takes part sees all of this anyway.
+    /// Takes no part, but keeps track of who leads: each change is a
+    /// [`LeaderChanged`](crate::Event::LeaderChanged). Returns after the first look. An election
+    /// that takes part sees all of this anyway.
     ///
     /// # Cancel safety
     /// Cancel safe: the election is observed whether or not the future is awaited to its end.
