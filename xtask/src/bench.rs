@@ -7,8 +7,9 @@ use std::thread;
 use anyhow::Result;
 
 use crate::cargo;
-use crate::servers::postgres::Postgres;
-use crate::servers::redis::Redis;
+use crate::packages::{self, WRK};
+use crate::servers::postgres::{POSTGRES, Postgres};
+use crate::servers::redis::{REDIS, Redis};
 
 /// Runs the benches called `names`, or all. The bench crate writes its results itself.
 pub(crate) fn run(names: &[String]) -> Result<bool> {
@@ -20,12 +21,17 @@ pub(crate) fn run(names: &[String]) -> Result<bool> {
     let wants = |engine: &str| names.is_empty() || names.iter().any(|name| name.contains(engine));
     // They end with this function.
     let (mut variables, mut postgres, mut redis) = (Vec::new(), None, None);
+    if wants("route") {
+        packages::provide_now(&WRK)?;
+    }
     if wants("postgres") {
+        packages::provide_now(&POSTGRES)?;
         let server = Postgres::start()?;
         variables.extend(server.variables()?);
         postgres = Some(server);
     }
     if wants("redis") {
+        packages::provide_now(&REDIS)?;
         let server = Redis::start()?;
         variables.push(("TENURE_BENCH_REDIS", server.url()));
         redis = Some(server);

@@ -11,9 +11,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use crate::process;
+use crate::process::{self, Group};
 use crate::test::StepRun;
 
 /// A program, and the Debian packages that bring it.
@@ -35,6 +35,9 @@ pub(crate) const BROWSER: Tool =
 
 /// Checks alert rules.
 pub(crate) const PROMTOOL: Tool = Tool { command: "promtool", packages: &["prometheus"] };
+
+/// Asks a server over HTTP as fast as it can.
+pub(crate) const WRK: Tool = Tool { command: "wrk", packages: &["wrk"] };
 
 /// Debian asks this script before it starts a service.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
@@ -73,6 +76,28 @@ pub(crate) fn provide(tool: &Tool, step: &mut StepRun<'_>) -> Result<Option<Stri
     match find(tool.command) {
         Some(_) => Ok(None),
         None => Ok(Some(format!("`apt-get install {packages}` failed, find out why"))),
+    }
+}
+
+/// Makes sure that `tool` is there, outside of a test run: what apt says is shown.
+pub(crate) fn provide_now(tool: &Tool) -> Result<()> {
+    if find(tool.command).is_none() && is_root() && find("apt-get").is_some() {
+        let _turn = take_turn(Path::new(ONE_AT_A_TIME))?;
+        let _policy = NoServices::impose(Path::new(POLICY))?;
+        let run = |command: &mut Command| -> Result<bool> {
+            Ok(Group::spawn(command)?.wait(|_| ())?.success())
+        };
+        if !run(apt("install").args(tool.packages))? && run(&mut apt("update"))? {
+            run(apt("install").args(tool.packages))?;
+        }
+    }
+    match find(tool.command) {
+        Some(_) => Ok(()),
+        None => bail!(
+            "`{}` is missing; install it (Debian's package {})",
+            tool.command,
+            tool.packages.join(" ")
+        ),
     }
 }
 
