@@ -102,8 +102,8 @@ pub(crate) fn frozen(engine: Engine, rounds: usize) -> Result<Section> {
     if engine == Engine::Sqlite {
         section.note(
             "Each leader is stopped between two writes. One that is stopped in the middle of a \
-             write, a millisecond of each second, holds SQLite's own lock: nobody follows until it \
-             goes on or ends. That is a limit of this store, told by `tenure doctor`.",
+             write, a millisecond of each\nsecond, holds SQLite's own lock: nobody follows until \
+             it goes on or ends. That is a limit of this store, told by\n`tenure doctor`.",
         );
     }
     Ok(section)
