@@ -1,6 +1,7 @@
 //! Several servers that belong together: with TLS and ACL users, under Sentinel, a Cluster.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use tenure_redis::RedisConfig;
 
@@ -107,6 +108,15 @@ impl SentinelSet {
         set
     }
 
+    /// How long a server is not heard of before the sentinels call it dead.
+    pub(crate) fn call_dead_after(&self, span: Duration) {
+        let millis = span.as_millis().to_string();
+        for sentinel in &self.sentinels {
+            let set = ["SENTINEL", "SET", "main", "down-after-milliseconds", &millis];
+            assert_eq!(sentinel.run(&set), "+OK");
+        }
+    }
+
     pub(crate) fn url(&self) -> String {
         let ports: Vec<String> =
             self.sentinels.iter().map(|one| format!("127.0.0.1:{}", one.port)).collect();
@@ -119,8 +129,10 @@ impl SentinelSet {
 
     /// The server that leases are on now, by its place in `servers`.
     pub(crate) fn primary(&self) -> usize {
-        let is_primary =
-            |server: &Server| server.run(&["INFO", "replication"]).contains("role:master");
+        let is_primary = |server: &Server| {
+            let told = server.try_run(&["INFO", "replication"]);
+            told.is_some_and(|told| told.contains("role:master"))
+        };
         self.servers.iter().position(is_primary).unwrap()
     }
 }
