@@ -13,6 +13,10 @@ use crate::report::{Section, say};
 
 const CANDIDATES: usize = 3;
 
+/// How long a candidate that was just started is left alone: its connections are being made, and
+/// the processors are few.
+const CALM: Duration = Duration::from_millis(300);
+
 /// The leader resigns. The bars are for p50 and p99 of the gap, in milliseconds.
 pub(crate) fn clean(engine: Engine, rounds: usize, bars: (f64, f64)) -> Result<Section> {
     let mut fleet = Fleet::new(CANDIDATES, Ground::new(engine)?)?;
@@ -25,6 +29,7 @@ pub(crate) fn clean(engine: Engine, rounds: usize, bars: (f64, f64)) -> Result<S
         let signalled = fleet.signal(leader.member, Signal::TERM)?;
         let next = fleet.successor(&leader)?;
         fleet.replace(leader.member)?;
+        fleet.listen(CALM)?;
         let draining = own_event(&fleet, &leader, "draining")?;
         let stepped_down = own_event(&fleet, &leader, "stepped_down")?;
         overlaps += usize::from(next.event.at() < stepped_down.event.at());
@@ -56,6 +61,7 @@ pub(crate) fn kill_9(engine: Engine, rounds: usize, bar: f64) -> Result<Section>
         overlaps += usize::from(next.event.at() < killed);
         gaps.push(next.event.at() - killed);
         fleet.replace(leader.member)?;
+        fleet.listen(CALM)?;
     }
     let gaps = Sample::of_durations(&gaps)?;
     let mut section = Section::new();

@@ -28,6 +28,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tenure_advisory_begin,
     :"schema".tenure_advisory_end_fence,
     :"schema".tenure_advisory_fence,
+    :"schema".tenure_advisory_warm_up,
     :"schema".tenure_apply,
     :"schema".tenure_backlog,
     :"schema".tenure_channel_key,
@@ -45,5 +46,6 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tenure_replay,
     :"schema".tenure_take,
     :"schema".tenure_tick,
-    :"schema".tenure_unix_ms
+    :"schema".tenure_unix_ms,
+    :"schema".tenure_warm_up
 TO :"app";

@@ -137,3 +137,29 @@ BEGIN
     END LOOP;
 END
 $tenure$;
+
+-- Issues a term once, for an election of its own, and undoes it: see tenure_warm_up.
+CREATE OR REPLACE FUNCTION @schema@.tenure_advisory_warm_up() RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+DECLARE
+    v_term bigint;
+BEGIN
+    BEGIN
+        SELECT b.term INTO v_term FROM @schema@.tenure_advisory_begin(
+            ARRAY['tenure warm-up ' || pg_backend_pid()], ARRAY[0], ARRAY['{}'], ARRAY[0],
+            ARRAY[0], 'tenure', 0, 0) AS b;
+        -- Nothing else undoes this.
+        PERFORM pg_advisory_unlock((v_term >> 32)::integer,
+            (((v_term & 4294967295) # 2147483648) - 2147483648)::integer);
+        RAISE EXCEPTION USING ERRCODE = 'TN005', MESSAGE = 'undone';
+    EXCEPTION WHEN SQLSTATE 'TN005' THEN
+        NULL;
+    END;
+    -- Nobody listens there, and it is not waited for: whoever notifies keeps out all others who do,
+    -- until its commit is over.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM pg_notify('tenure:warm-up', '');
+END
+$tenure$;

@@ -7,6 +7,7 @@
 //! whichever answers first is used.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -54,7 +55,12 @@ struct Session {
     calls: StdMutex<Calls>,
     /// Told with each answer.
     answers: Notify,
+    /// Whether it was warmed up, or somebody is at it.
+    warm: AtomicBool,
 }
+
+/// A connection that has yet to be warmed up.
+pub(crate) struct Cold(Arc<Session>);
 
 /// Which calls of a connection are not answered, in the order in which they were sent. One that was
 /// dropped is among them.
@@ -67,6 +73,11 @@ struct Calls {
 impl Link {
     pub(crate) fn new(config: Arc<PostgresConfig>, pool: Option<Pool>) -> Link {
         Link { config, state: Mutex::default(), pool }
+    }
+
+    /// Whether the user's pool lends connections.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.pool.is_some()
     }
 
     /// As [`query`](Link::query), on a connection of the user's pool if there is one to be had.
@@ -122,6 +133,15 @@ impl Link {
         values: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, Error> {
         let session = self.session().await?;
+        self.query_on(&session, sql, values).await
+    }
+
+    async fn query_on(
+        &self,
+        session: &Arc<Session>,
+        sql: &str,
+        values: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, Error> {
         let limit = self.config.call_timeout;
         let call = session.begin();
         match timeout(limit, session.client.query_typed(sql, values)).await {
@@ -130,7 +150,7 @@ impl Link {
                 answer.map_err(|error| error::from_postgres(&self.config, error))
             }
             Err(_) => {
-                self.discard(&session);
+                self.discard(session);
                 Err(error::timed_out(&self.config, "an answer of", limit))
             }
         }
@@ -194,6 +214,20 @@ impl Link {
         }
     }
 
+    /// The open connection, if nobody has warmed it up yet. Whoever asks does so.
+    pub(crate) fn take_cold(&self) -> Option<Cold> {
+        let session = self.state.try_lock().ok()?.session.clone()?;
+        (!session.warm.swap(true, Ordering::Relaxed)).then_some(Cold(session))
+    }
+
+    /// Has a new connection do once what takes longer the first time.
+    pub(crate) async fn warm_up(&self, Cold(session): Cold) {
+        let sql = self.config.names.render(include_str!("sql/warm_up.sql"));
+        if let Err(error) = self.query_on(&session, &sql, &[]).await {
+            tracing::debug!(%error, "a connection could not be warmed up");
+        }
+    }
+
     /// Gives up a connection that does not answer.
     fn discard(&self, session: &Arc<Session>) {
         session.task.abort();
@@ -207,7 +241,8 @@ impl Link {
 
 impl Session {
     fn new(client: Client, task: AbortHandle) -> Session {
-        Session { client, task, calls: StdMutex::default(), answers: Notify::new() }
+        let (calls, answers) = (StdMutex::default(), Notify::new());
+        Session { client, task, calls, answers, warm: AtomicBool::new(false) }
     }
 
     /// Notes a call that is about to be sent. Unless it is answered, the connection is under

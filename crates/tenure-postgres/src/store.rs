@@ -181,16 +181,29 @@ impl PostgresStore {
         let grace = self.0.config.fence_grace;
         let columns = Columns::new(ops.iter().copied());
         let link = &self.0.link;
-        let rows = match renews {
-            true => link.query(&self.0.apply_sql, &columns.values()).await?,
-            false => link.query_lent(&self.0.apply_sql, &columns.values()).await?,
+        let values = columns.values();
+        // Others are told behind a release, on the same connection and without waiting for its
+        // answer; after it has committed all the same (M2). It is for nothing if it was refused.
+        let give_up = |op: &&&Op| matches!(op, Op::Release { .. } | Op::Ask { .. });
+        let gives_up = ops.iter().filter(give_up).count();
+        let at_once = !link.is_lent() && gives_up == ops.len();
+        let rows = if renews {
+            link.query(&self.0.apply_sql, &values).await?
+        } else if at_once {
+            let names = ops.iter().map(|op| op.election().as_str()).collect();
+            let apply = link.query(&self.0.apply_sql, &values);
+            tokio::join!(apply, self.announce(names)).0?
+        } else {
+            link.query_lent(&self.0.apply_sql, &values).await?
         };
         let mut replies: Vec<Option<Reply>> = ops.iter().map(|_| None).collect();
         let (mut after, mut busy) = (After::default(), Vec::new());
         for row in &rows {
             let answer = lease::answer(row, ops, grace)?;
             let op = ops[answer.place];
-            if let (Op::Release { .. } | Op::Ask { .. }, Reply::Granted(_)) = (op, &answer.reply) {
+            if let (Op::Release { .. } | Op::Ask { .. }, Reply::Granted(_)) = (op, &answer.reply)
+                && !at_once
+            {
                 after.announce.push(op.election().clone());
             }
             if answer.busy {
@@ -203,12 +216,18 @@ impl PostgresStore {
         }
         // A renewal does not wait for what others are told (C3). Whoever only gives up does: it may
         // be the last that this process does.
-        match Handle::try_current() {
-            Ok(runtime) if renews => {
-                let store = self.clone();
-                runtime.spawn(async move { store.follow_up(after).await });
-            }
-            _ => self.follow_up(after).await,
+        let (now, later) =
+            if renews { (After::default(), after) } else { (after, After::default()) };
+        self.follow_up(now).await;
+        let cold = link.take_cold();
+        if let (Ok(runtime), true) = (Handle::try_current(), cold.is_some() || !later.is_empty()) {
+            let store = self.clone();
+            runtime.spawn(async move {
+                store.follow_up(later).await;
+                if let Some(cold) = cold {
+                    store.0.link.warm_up(cold).await;
+                }
+            });
         }
         let missing = || error::new(ErrorKind::Corrupt, "tenure_apply left out an op");
         let reply = |reply: Option<Reply>| reply.unwrap_or_else(|| Reply::Unknown(missing()));
@@ -264,6 +283,12 @@ struct After {
     announce: Vec<Name>,
     /// Elections whose fences have lasted for too long.
     end_fences: Vec<Name>,
+}
+
+impl After {
+    fn is_empty(&self) -> bool {
+        self.announce.is_empty() && self.end_fences.is_empty()
+    }
 }
 
 impl Store for PostgresStore {

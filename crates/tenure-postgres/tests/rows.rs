@@ -160,3 +160,28 @@ async fn needs_postgres_terms_beyond_the_column_are_refused_with_a_sentence() {
     granted(a.release("e", last, 1).await);
     assert!(unknown(a.acquire("e", 2).await).contains("another name"));
 }
+
+/// A session that warms up has done everything once, and has changed nothing.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_session_that_warms_up_leaves_nothing_behind() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let session = place.session().await;
+    session.run("SELECT tenure_warm_up(); SELECT tenure_advisory_warm_up()").await;
+    for nothing in [
+        "SELECT count(*) FROM leader_election",
+        "SELECT count(*) FROM leader_election_released",
+        "SELECT count(*) FROM tenure_advisory",
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
+    ] {
+        assert_eq!(session.number(nothing).await, 0, "{nothing}");
+    }
+    // It did do what a candidate does: a row, two grants, a renewal and a release.
+    let session = place.session().await;
+    session.run("BEGIN; SELECT tenure_warm_up()").await;
+    let done = "SELECT n_tup_ins * 10 + n_tup_upd FROM pg_stat_xact_user_tables \
+                WHERE relname = 'leader_election' AND schemaname = current_schema()";
+    assert_eq!(session.number(done).await, 14);
+    session.run("ROLLBACK").await;
+}

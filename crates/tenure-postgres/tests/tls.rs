@@ -45,7 +45,7 @@ async fn needs_postgres_connections_are_encrypted_and_servers_verified_as_asked(
     until("the server is up", || async { first.migrate().await.is_ok() }).await;
     let admin = Session::open(&place("127.0.0.1")).await;
     let encrypted = "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
-                     WHERE query LIKE '%tenure_apply%' AND pid <> pg_backend_pid() \
+                     WHERE query LIKE '%.tenure\\_%' AND pid <> pg_backend_pid() \
                      ORDER BY query_start DESC LIMIT 1";
     let verified = format!("sslmode=verify-full&sslrootcert={ours}");
     for (number, (options, expected)) in [

@@ -221,7 +221,7 @@ async fn needs_postgres_a_terminated_backend_is_one_unknown_outcome() {
     let term = a.takes("e", 1).await;
     let admin = place.session().await;
     let kill = "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity \
-                WHERE application_name = 'tenure' AND query LIKE '%tenure_apply%' \
+                WHERE application_name = 'tenure' AND query LIKE '%.tenure\\_%' \
                 AND query LIKE '%' || current_schema() || '%'";
     for _ in 0..5 {
         assert_eq!(admin.number(kill).await, 1);

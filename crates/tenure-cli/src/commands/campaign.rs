@@ -1,6 +1,6 @@
 //! `tenure campaign`: takes part without a command.
 
-use super::{Narration, build, note_default_store, open_patiently};
+use super::{Narration, build, make_way, note_default_store, open_patiently};
 use crate::exit::{Exit, Failure};
 use crate::options::Candidacy;
 use crate::output::{self, Output};
@@ -25,11 +25,15 @@ pub(crate) async fn run(
         _ = signals.end() => return Ok(Exit::DONE),
     }
     signals.end().await;
+    let led = election.is_leader();
     tokio::select! {
         stopped = election.stop() => if let Err(error) = stopped {
             out.warn(&error.to_string());
         },
         _ = signals.end() => {}
+    }
+    if led {
+        make_way(&mut signals).await;
     }
     drop(election);
     narration.finish().await;

@@ -33,6 +33,7 @@ use tokio::task::JoinSet;
 use crate::exit::Failure;
 use crate::options::Candidacy;
 use crate::output::{self, Output};
+use crate::signals::Signals;
 use crate::store::{Opened, StoreChoice};
 
 /// How often a store that can't be opened is tried again.
@@ -43,6 +44,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long the end waits for the last events to be told.
 const LAST_EVENTS: Duration = Duration::from_millis(500);
+
+/// How long whoever led stays after it has given that up.
+const MAKE_WAY: Duration = Duration::from_millis(30);
 
 /// Opens the store for a command that goes on trying. Nothing is held yet, so a signal that ends
 /// the process may do so.
@@ -191,4 +195,11 @@ async fn pause(span: Duration) {
 
 fn odd_answer() -> Error {
     Error::new(ErrorKind::Corrupt, "the store gave another answer than was asked for; a bug in it")
+}
+
+/// Stays for a moment after the leadership was given back. The end of a process, and of its
+/// sessions with a server on the same machine, takes the processor for milliseconds: just those in
+/// which the next leader is to be granted. Another signal ends it at once.
+async fn make_way(signals: &mut Signals) {
+    let _interrupted = tokio::time::timeout(MAKE_WAY, signals.end()).await;
 }

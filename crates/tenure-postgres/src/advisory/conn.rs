@@ -68,6 +68,8 @@ pub(super) struct Conn {
     pub(super) tables: bool,
     /// Planned once: some of these take longer to plan than to run.
     prepared: Option<Prepared>,
+    /// Whether it was warmed up.
+    warm: bool,
 }
 
 /// The statements of which hand-overs are made.
@@ -131,6 +133,7 @@ impl Conn {
             evicts,
             tables,
             prepared,
+            warm: false,
         };
         conn.set_up(direct).await.map_err(Trouble::into_error)?;
         Ok(conn)
@@ -299,6 +302,19 @@ impl Conn {
         )
         .await
         .map(|_| ())
+    }
+
+    /// Has a new session do once what takes longer the first time: a hand-over would wait for it.
+    pub(super) async fn warm_up(&mut self) {
+        if std::mem::replace(&mut self.warm, true) || !self.tables {
+            return;
+        }
+        let sql = self.config.base.names.render(include_str!("sql/warm_up.sql"));
+        if let Err(trouble) = self.query(&sql, &[]).await {
+            // Whether the session is lost, the next op finds out.
+            let error = trouble.into_error();
+            tracing::debug!(%error, "a session could not be warmed up");
+        }
     }
 
     /// Tells other stores something. What is lost costs time only (I5).

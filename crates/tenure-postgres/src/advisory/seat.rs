@@ -100,6 +100,9 @@ impl Seat {
                 command = self.commands.recv() => match command {
                     Some(Command::Work { ops, done }) if !done.is_closed() => {
                         let _gone = done.send(self.work(ops).await);
+                        for conn in &mut self.conns {
+                            conn.warm_up().await;
+                        }
                     }
                     Some(Command::Work { .. }) => {}
                     Some(Command::Ask { election, pid, term, nonce }) => {

@@ -17,6 +17,8 @@ pub(crate) struct OwnServer {
     pub(crate) home: tempfile::TempDir,
     pub(crate) port: u16,
     settings: Vec<String>,
+    /// What the server finds in its environment.
+    variables: Vec<(String, String)>,
     child: Option<Child>,
     started: bool,
 }
@@ -58,12 +60,18 @@ impl OwnServer {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        Some(OwnServer { bin, owner, home, port, settings, child: None, started: false })
+        let (variables, child) = (Vec::new(), None);
+        Some(OwnServer { bin, owner, home, port, settings, variables, child, started: false })
     }
 
     /// One more setting for the next start.
     pub(crate) fn set(&mut self, setting: String) {
         self.settings.push(setting);
+    }
+
+    /// One more variable in its environment, from the next start on.
+    pub(crate) fn set_variable(&mut self, name: &str, value: &str) {
+        self.variables.push((name.to_owned(), value.to_owned()));
     }
 
     /// How to reach it as this user.
@@ -105,6 +113,7 @@ impl OwnServer {
         for setting in &self.settings {
             server.args(["-c", setting]);
         }
+        server.envs(self.variables.iter().cloned());
         self.child = Some(server.spawn().unwrap());
     }
 

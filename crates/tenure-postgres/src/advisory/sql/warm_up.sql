@@ -1,0 +1,1 @@
+SELECT @schema@.tenure_advisory_warm_up()

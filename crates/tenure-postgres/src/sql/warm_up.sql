@@ -1,0 +1,1 @@
+SELECT @schema@.tenure_warm_up()
