@@ -29,7 +29,7 @@ AS $tenure$
 DECLARE
     o record;
     r @schema@.@table@%ROWTYPE;
-    v_new text[] := '{}';
+    v_new text[];
     v_name text;
     v_now timestamptz;
     v_expires timestamptz;
@@ -53,15 +53,13 @@ BEGIN
     END IF;
     PERFORM set_config('tenure.own', 'on', true);
 
-    -- Every acquire and release finds a row, which is what they meet at (P1, C2).
-    FOR v_name IN
+    -- Every acquire and release finds a row, which is what they meet at (P1, C2). OFFSET keeps each
+    -- name a look of its own by the key, whatever the planner takes the table for.
+    v_new := ARRAY(
         SELECT u.name FROM unnest(p_verb, p_name) AS u (verb, name)
-        WHERE u.verb IN ('acquire', 'release') ORDER BY u.name COLLATE "C"
-    LOOP
-        IF NOT EXISTS (SELECT FROM @schema@.@table@ AS t WHERE t.service_name = v_name) THEN
-            v_new := v_new || v_name;
-        END IF;
-    END LOOP;
+        WHERE u.verb IN ('acquire', 'release') AND NOT EXISTS (
+            SELECT FROM @schema@.@table@ AS t WHERE t.service_name = u.name OFFSET 0)
+        ORDER BY u.name COLLATE "C");
     IF v_new <> '{}' THEN
         BEGIN
             INSERT INTO @schema@.@table@ (service_name, leader_id, term)

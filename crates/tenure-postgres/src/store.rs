@@ -243,7 +243,8 @@ impl PostgresStore {
         }
     }
 
-    /// Hints to others, once the change is durable. A hint that is lost costs time only (I5).
+    /// Hints to others, once the change has committed (M2). A hint that is lost costs time only
+    /// (I5), so nobody waits until this commit is on the disk.
     async fn announce(&self, elections: Vec<&str>) {
         let payloads = if elections.len() > ANNOUNCE_MAX { vec![""] } else { elections };
         let channel = self.0.config.names.channel();
