@@ -76,3 +76,21 @@ CREATE TABLE IF NOT EXISTS @schema@.@released@ (
     PRIMARY KEY (service_name, candidate_id)
 );
 CREATE INDEX IF NOT EXISTS @released_at@ ON @schema@.@released@ (at);
+
+-- What does not fit would fail at the first long name, in the middle of a batch.
+DO $tenure$
+DECLARE
+    v_narrow text;
+BEGIN
+    SELECT string_agg(format('%s must be character varying(255)', a.attname), ', '
+        ORDER BY a.attname) INTO v_narrow
+    FROM pg_catalog.pg_attribute AS a
+    WHERE a.attrelid = @table_literal@::regclass AND a.attname IN ('service_name', 'leader_id')
+        -- The length and four more; -1 is without end.
+        AND a.atttypmod BETWEEN 0 AND 258;
+    IF v_narrow IS NOT NULL THEN
+        RAISE EXCEPTION 'the table % has another shape: %', @table_literal@, v_narrow
+            USING ERRCODE = 'TN002';
+    END IF;
+END
+$tenure$;

@@ -38,6 +38,9 @@ RETURN pg_catalog.hashtextextended(p_election, 1618033)
 --
 -- With p_wake the leader is told when the transaction commits; without, it finds the post when
 -- it looks next.
+-- Another transaction that has posted to the same channel and is not over within 2 s raises
+-- lock_not_available (55P03); a shorter limit of the caller's is kept. The leader is not told through
+-- a queue that is filling up, because a full one fails the commit (M2); it looks by itself.
 CREATE OR REPLACE FUNCTION @schema@.tenure_post_all(
     p_election text, p_channel text[], p_payload text[], p_key text[], p_wake boolean DEFAULT true
 ) RETURNS TABLE (place bigint, id bigint, is_new boolean)
@@ -47,8 +50,13 @@ AS $tenure$
 #variable_conflict use_column
 DECLARE
     v_key bigint;
+    v_wait text := current_setting('lock_timeout');
 BEGIN
     PERFORM @schema@.tenure_durably();
+    -- Written as in '70ms' or '1min', which an interval is, too; 0 is without end.
+    IF v_wait::interval NOT BETWEEN interval '1 ms' AND interval '2 s' THEN
+        PERFORM set_config('lock_timeout', '2s', true);
+    END IF;
     -- In one order, so that two batches never wait for each other.
     FOR v_key IN
         SELECT DISTINCT @schema@.tenure_channel_key(p_election, c) FROM unnest(p_channel) AS c
@@ -56,6 +64,8 @@ BEGIN
     LOOP
         PERFORM pg_advisory_xact_lock(v_key);
     END LOOP;
+    -- What the caller does next waits as it did before.
+    PERFORM set_config('lock_timeout', v_wait, true);
     RETURN QUERY
     WITH given AS (
         SELECT g.channel, g.payload, g.key, g.place, row_number() OVER (
@@ -75,7 +85,7 @@ BEGIN
     LEFT JOIN @schema@.tenure_message AS o
         ON o.election = p_election AND o.channel = g.channel AND o.key = g.key
     ORDER BY g.place;
-    IF p_wake THEN
+    IF p_wake AND pg_notification_queue_usage() < 0.5 THEN
         PERFORM pg_notify(@posts_literal@, p_election);
     END IF;
 END
@@ -203,3 +213,9 @@ BEGIN
     RETURN v_count;
 END
 $tenure$;
+
+-- A message that somebody acknowledges in a transaction that is not over is waited for, 2 s at
+-- most: a call that nobody waits for any more must not stay in the line.
+ALTER FUNCTION @schema@.tenure_take(text, bigint, text, integer) SET lock_timeout = '2s';
+ALTER FUNCTION @schema@.tenure_acknowledge(text, bigint, text, bigint) SET lock_timeout = '2s';
+ALTER FUNCTION @schema@.tenure_replay(text, bigint[]) SET lock_timeout = '2s';

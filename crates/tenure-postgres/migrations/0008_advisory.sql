@@ -21,6 +21,8 @@ CREATE TABLE IF NOT EXISTS @schema@.tenure_advisory (
 --
 -- Each election has the same place in all arrays; the masks are those of the term locks, by which
 -- others read the term.
+-- Of an election that is fenced, `above` is the term that is fenced: whoever waits for its end can
+-- tell it from an earlier one.
 CREATE OR REPLACE FUNCTION @schema@.tenure_advisory_begin(
     p_names text[], p_keys bigint[], p_metadata text[], p_hi integer[], p_lo integer[],
     p_candidate text, p_ttl_ms integer, p_offset bigint
@@ -52,6 +54,7 @@ BEGIN
         SELECT a.term INTO v_last FROM @schema@.tenure_advisory AS a
         WHERE a.name = o.name FOR UPDATE SKIP LOCKED;
         IF NOT FOUND THEN
+            SELECT a.term INTO above FROM @schema@.tenure_advisory AS a WHERE a.name = o.name;
             -- A prepared transaction has no pid.
             SELECT coalesce(array_agg(coalesce(l.pid, 0)), '{}') INTO fenced_by
             FROM pg_locks AS l CROSS JOIN @schema@.tenure_fence_key(o.name) AS k (key)
@@ -75,6 +78,32 @@ BEGIN
         clock_us := extract(epoch FROM clock_timestamp()) * 1000000;
         RETURN NEXT;
     END LOOP;
+END
+$tenure$;
+
+-- Issues a term once, for an election of its own, and undoes it: see tenure_warm_up.
+CREATE OR REPLACE FUNCTION @schema@.tenure_advisory_warm_up() RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+DECLARE
+    v_term bigint;
+BEGIN
+    BEGIN
+        SELECT b.term INTO v_term FROM @schema@.tenure_advisory_begin(
+            ARRAY['tenure warm-up ' || pg_backend_pid()], ARRAY[0], ARRAY['{}'], ARRAY[0],
+            ARRAY[0], 'tenure', 0, 0) AS b;
+        -- Nothing else undoes this.
+        PERFORM pg_advisory_unlock((v_term >> 32)::integer,
+            (((v_term & 4294967295) # 2147483648) - 2147483648)::integer);
+        RAISE EXCEPTION USING ERRCODE = 'TN005', MESSAGE = 'undone';
+    EXCEPTION WHEN SQLSTATE 'TN005' THEN
+        NULL;
+    END;
+    -- Nobody listens there, and it is not waited for: whoever notifies keeps out all others who do,
+    -- until its commit is over.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM pg_notify('tenure:warm-up', '');
 END
 $tenure$;
 
