@@ -39,8 +39,8 @@ RETURN pg_catalog.hashtextextended(p_election, 1618033)
 -- With p_wake the leader is told when the transaction commits; without, it finds the post when
 -- it looks next.
 -- Another transaction that has posted to the same channel and is not over within 2 s raises
--- lock_not_available (55P03); a shorter limit of the caller's is kept. The leader is not told through
--- a queue that is filling up, because a full one fails the commit (M2); it looks by itself.
+-- lock_not_available (55P03); a shorter limit of the caller's is kept. The leader is not told
+-- through a queue that is filling up, because a full one fails the commit (M2); it looks by itself.
 CREATE OR REPLACE FUNCTION @schema@.tenure_post_all(
     p_election text, p_channel text[], p_payload text[], p_key text[], p_wake boolean DEFAULT true
 ) RETURNS TABLE (place bigint, id bigint, is_new boolean)
