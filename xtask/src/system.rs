@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 
 use crate::cargo;
-use crate::packages::{self, BROWSER, FAKETIME, IP, NFT, PROMTOOL, Tool};
+use crate::packages::{self, BROWSER, FAKETIME, IP, NFT, PROMTOOL, Tool, WRK};
 use crate::pypi::{Program, SCHEMATHESIS};
 use crate::report::Counts;
 use crate::servers::pgbouncer::PGBOUNCER;
@@ -50,6 +50,7 @@ const NEEDS: &[Need] = &[
     need("needs_netns_", &[REDIS, IP, NFT], Part::Redis).for_root().in_netns(),
     need("needs_browser_", &[BROWSER], Part::Sidecar),
     need("needs_promtool_", &[PROMTOOL], Part::Sidecar),
+    need("needs_wrk_", &[WRK], Part::Sidecar),
     need("needs_schemathesis_", &[], Part::Sidecar).with_pypi(&SCHEMATHESIS),
     need("long_schemathesis_", &[], Part::Sidecar).with_pypi(&SCHEMATHESIS).at_length(),
     need("long_postgres_", &[POSTGRES, PGBOUNCER], Part::Postgres).at_length(),

@@ -175,7 +175,7 @@ BEGIN
 END
 $tenure$;
 
--- The fence, as before, and for elections by advisory locks.
+-- The fence, for elections in the table and by advisory locks.
 CREATE OR REPLACE FUNCTION @schema@.tenure_fence(name text, term bigint) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -217,8 +217,10 @@ BEGIN
     END IF;
     -- Whoever falls silent in the middle must not keep a successor out for ever. A shorter limit
     -- of the user's is kept; 0 would mean none.
-    SELECT s.setting::bigint INTO v_idle_ms FROM pg_settings AS s
-    WHERE s.name = 'idle_in_transaction_session_timeout';
+    -- Written as in '90s' or '1min', which an interval is, too. The view of all settings would take
+    -- longer than the rest.
+    v_idle_ms := extract(epoch FROM
+        current_setting('idle_in_transaction_session_timeout')::interval) * 1000;
     v_left_ms := least(greatest(v_left_ms, 1), 2147483647);
     IF v_idle_ms = 0 OR v_idle_ms > v_left_ms THEN
         PERFORM set_config('idle_in_transaction_session_timeout', v_left_ms::text, true);

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use rustix::event::{Timespec, poll};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use tenure_core::Time;
 
 use crate::common::{eventually, now};
@@ -23,6 +24,45 @@ const ROUNDS: usize = 6;
 const HEARD: usize = 40;
 /// How many ask without a pause meanwhile.
 const HAMMERS: usize = 2;
+
+/// Who asks without a pause.
+#[derive(Clone, Copy, PartialEq)]
+enum Load {
+    /// Threads of this test.
+    Threads,
+    /// A program that does nothing else, for each instance.
+    Wrk,
+}
+
+/// `wrk` on one instance. Dropping it ends it.
+struct Wrk(Option<Child>);
+
+impl Wrk {
+    fn start(at: SocketAddr) -> Wrk {
+        let mut command = Command::new("wrk");
+        command.args(["--threads", "1", "--connections", "4", "--duration", "600s"]);
+        command.arg(format!("http://{at}/leader")).stdout(Stdio::piped()).stderr(Stdio::null());
+        Wrk(Some(command.spawn().expect("wrk is not installed (Debian package wrk)")))
+    }
+
+    /// Ends it; how many answers it had.
+    fn end(mut self) -> usize {
+        let child = self.0.take().unwrap();
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let told = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+        let (before, _) = told.split_once(" requests in ").unwrap_or_default();
+        before.rsplit(char::is_whitespace).next().unwrap().parse().unwrap_or(0)
+    }
+}
+
+impl Drop for Wrk {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
 
 /// One 200.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +113,16 @@ fn hammer(everybody: &Mutex<Vec<SocketAddr>>, end: &AtomicBool) -> usize {
 
 #[test]
 fn exactly_one_instance_answers_200_while_leaders_are_killed() {
+    kill_leaders_under(Load::Threads);
+}
+
+#[test]
+#[ignore = "needs wrk (Debian package wrk)"]
+fn needs_wrk_exactly_one_instance_answers_200_while_leaders_are_killed_under_wrk() {
+    kill_leaders_under(Load::Wrk);
+}
+
+fn kill_leaders_under(load: Load) {
     let place = Place::new();
     let (end, count) = (AtomicBool::new(false), AtomicUsize::new(0));
     let start = |number: usize| {
@@ -83,8 +133,11 @@ fn exactly_one_instance_answers_200_while_leaders_are_killed() {
     let mut frozen = BTreeSet::new();
     let all: Vec<Yes> = thread::scope(|scope| {
         let mut samplers: Vec<_> = Vec::new();
+        let count_of = if load == Load::Threads { HAMMERS } else { 0 };
         let hammers: Vec<_> =
-            (0..HAMMERS).map(|_| scope.spawn(|| hammer(&everybody, &end))).collect();
+            (0..count_of).map(|_| scope.spawn(|| hammer(&everybody, &end))).collect();
+        let wrk = |instance: &Instance| (load == Load::Wrk).then(|| Wrk::start(instance.at));
+        let mut wrks: Vec<Wrk> = instances.iter().filter_map(wrk).collect();
         for instance in &instances {
             let (at, end, count) = (instance.at, &end, &count);
             samplers.push(scope.spawn(move || sample(at, end, count)));
@@ -130,10 +183,12 @@ fn exactly_one_instance_answers_200_while_leaders_are_killed() {
             }
             let (at, end, count) = (fresh.at, &end, &count);
             samplers.push(scope.spawn(move || sample(at, end, count)));
+            wrks.extend(wrk(&fresh));
             instances.push(fresh);
         }
         end.store(true, Ordering::Relaxed);
         let answered: usize = hammers.into_iter().map(|hammer| hammer.join().unwrap()).sum();
+        let answered = answered + wrks.into_iter().map(Wrk::end).sum::<usize>();
         assert!(answered > 500, "there was no load: {answered}");
         samplers.into_iter().flat_map(|sampler| sampler.join().unwrap()).collect()
     });

@@ -27,6 +27,8 @@ pub(crate) struct Server {
     pub(crate) port: u16,
     directory: tempfile::TempDir,
     extra: Vec<String>,
+    /// What it finds in its environment.
+    variables: Vec<(String, PathBuf)>,
     /// Whether it watches servers instead of being one.
     is_sentinel: bool,
 }
@@ -44,12 +46,23 @@ impl Server {
 
     /// A server with more settings, as on its command line.
     pub(crate) fn start_with(extra: &[&str]) -> Server {
+        Server::begin(extra, &[])
+    }
+
+    /// A server with more variables in its environment.
+    pub(crate) fn start_in(variables: &[(&str, &Path)]) -> Server {
+        Server::begin(&[], variables)
+    }
+
+    fn begin(extra: &[&str], variables: &[(&str, &Path)]) -> Server {
         for _ in 0..5 {
             // Somebody else may take the port in between: then the server ends at once.
             let directory = tempfile::tempdir().unwrap();
             let extra = extra.iter().map(|word| (*word).to_owned()).collect();
-            let mut server =
-                Server { child: None, port: free_port(), directory, extra, is_sentinel: false };
+            let variable = |(name, path): &(&str, &Path)| ((*name).to_owned(), path.to_path_buf());
+            let variables = variables.iter().map(variable).collect();
+            let (child, port, is_sentinel) = (None, free_port(), false);
+            let mut server = Server { child, port, directory, extra, variables, is_sentinel };
             if server.launch() {
                 return server;
             }
@@ -68,7 +81,8 @@ impl Server {
             );
             std::fs::write(&path, settings).unwrap();
             let extra = vec![path.display().to_string(), "--sentinel".to_owned()];
-            let mut server = Server { child: None, port, directory, extra, is_sentinel: true };
+            let (child, variables, is_sentinel) = (None, Vec::new(), true);
+            let mut server = Server { child, port, directory, extra, variables, is_sentinel };
             if server.launch() {
                 return server;
             }
@@ -85,6 +99,7 @@ impl Server {
             command.args(["--daemonize", "no", "--appendonly", "no", "--dir"]);
             command.arg(self.directory.path());
         }
+        command.envs(self.variables.iter().cloned());
         command.args(&self.extra).stdin(Stdio::null()).stdout(Stdio::null());
         self.child = Some(command.spawn().unwrap());
         for _ in 0..500 {
