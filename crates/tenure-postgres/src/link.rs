@@ -27,6 +27,10 @@ use crate::tls::Stream;
 /// A connection that has left a call unanswered for this long is under suspicion.
 const SILENT_MAX: Duration = Duration::from_millis(300);
 
+/// A connection that took longer than this to answer is not warmed up: whoever asks next would wait
+/// for that, and where answers take long it gains little.
+pub(crate) const QUICK: Duration = Duration::from_millis(50);
+
 /// How long to leave a server alone after the first failed attempt, and at most.
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
@@ -55,7 +59,7 @@ struct Session {
     calls: StdMutex<Calls>,
     /// Told with each answer.
     answers: Notify,
-    /// Whether it was warmed up, or somebody is at it.
+    /// Whether it was warmed up, or somebody is at it, or it had better not be.
     warm: AtomicBool,
 }
 
@@ -143,10 +147,13 @@ impl Link {
         values: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, Error> {
         let limit = self.config.call_timeout;
-        let call = session.begin();
+        let (call, began) = (session.begin(), Instant::now());
         match timeout(limit, session.client.query_typed(sql, values)).await {
             Ok(answer) => {
                 session.answered(call);
+                if began.elapsed() > QUICK {
+                    session.warm.store(true, Ordering::Relaxed);
+                }
                 answer.map_err(|error| error::from_postgres(&self.config, error))
             }
             Err(_) => {

@@ -4,6 +4,7 @@
 //! the server still finds the session idle (A2).
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_core::{CandidateId, Error, ErrorKind, Name, Term};
@@ -68,8 +69,8 @@ pub(super) struct Conn {
     pub(super) tables: bool,
     /// Planned once: some of these take longer to plan than to run.
     prepared: Option<Prepared>,
-    /// Whether it was warmed up.
-    warm: bool,
+    /// Whether it was warmed up, or had better not be.
+    warm: AtomicBool,
 }
 
 /// The statements of which hand-overs are made.
@@ -133,7 +134,7 @@ impl Conn {
             evicts,
             tables,
             prepared,
-            warm: false,
+            warm: AtomicBool::new(false),
         };
         conn.set_up(direct).await.map_err(Trouble::into_error)?;
         Ok(conn)
@@ -305,8 +306,8 @@ impl Conn {
     }
 
     /// Has a new session do once what takes longer the first time: a hand-over would wait for it.
-    pub(super) async fn warm_up(&mut self) {
-        if std::mem::replace(&mut self.warm, true) || !self.tables {
+    pub(super) async fn warm_up(&self) {
+        if self.warm.swap(true, Ordering::Relaxed) || !self.tables {
             return;
         }
         let sql = self.config.base.names.render(include_str!("sql/warm_up.sql"));
@@ -336,9 +337,14 @@ impl Conn {
             let message = "the session was not set up; report this as a bug";
             return Err(Trouble::Lost(error::new(ErrorKind::Corrupt, message)));
         };
-        let limit = self.limit();
+        let (limit, began) = (self.limit(), Instant::now());
         match timeout(limit, self.client.query(which(prepared), values)).await {
-            Ok(answer) => answer.map_err(|error| self.failed(error)),
+            Ok(answer) => {
+                if began.elapsed() > link::QUICK {
+                    self.warm.store(true, Ordering::Relaxed);
+                }
+                answer.map_err(|error| self.failed(error))
+            }
             Err(_) => Err(self.silent(limit)),
         }
     }

@@ -100,7 +100,7 @@ impl Seat {
                 command = self.commands.recv() => match command {
                     Some(Command::Work { ops, done }) if !done.is_closed() => {
                         let _gone = done.send(self.work(ops).await);
-                        for conn in &mut self.conns {
+                        for conn in &self.conns {
                             conn.warm_up().await;
                         }
                     }

@@ -27,6 +27,8 @@ const STRIP_MAX: Duration = Duration::from_secs(75);
 const STRIPS_MAX: u32 = 10;
 /// A term's number is written where there is room for it.
 const NUMBER_MIN: f64 = 22.0;
+/// Half of the room that a mark takes.
+const MARK_HALF: f64 = 8.0;
 const LEGEND_ROW: f64 = 22.0;
 /// As many colours as the style sheet has.
 const COLOURS: usize = 6;
@@ -310,9 +312,29 @@ impl View<'_> {
         }
         let solid = self.clipped(reign.from, idle.unwrap_or(reign.until)).map_or(0.0, |(_, w)| w);
         let number = reign.term.to_string();
-        if number.len() <= 6 && solid >= NUMBER_MIN.max(10.0 + number.len() as f64 * 6.4) {
-            svg.words("on s", x + 5.0, y + 12.0, &number);
+        let wide = NUMBER_MIN.max(10.0 + number.len() as f64 * 6.4);
+        let from = self.free_of_marks(reign, x, wide);
+        if number.len() <= 6 && from + wide <= x + solid {
+            svg.words("on s", from + 5.0, y + 12.0, &number);
         }
+    }
+
+    /// Where, from here on, so much room is between the marks on a lane.
+    fn free_of_marks(&self, reign: &Reign, mut from: f64, wide: f64) -> f64 {
+        let on_lane = self.record.rounds.iter().filter(|round| round.lane == reign.lane);
+        let mut marks: Vec<f64> = on_lane
+            .flat_map(|round| [Some(round.at), round.over])
+            .flatten()
+            .filter(|at| self.shows(*at))
+            .map(|at| self.x(at))
+            .collect();
+        marks.sort_by(f64::total_cmp);
+        for mark in marks {
+            if mark - MARK_HALF < from + wide && mark + MARK_HALF > from {
+                from = mark + MARK_HALF;
+            }
+        }
+        from
     }
 
     /// Each term has another colour than the one before, whatever its number.
