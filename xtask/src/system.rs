@@ -225,16 +225,17 @@ needs_postgres_the_store_keeps_its_contract: test
 needs_redis_the_store_keeps_its_contract: test
 needs_browser_a_change_is_seen: test
 needs_promtool_the_rules_are_right: test
+needs_wrk_one_answers: test
 needs_schemathesis_no_answer_is_odd: test
 long_schemathesis_no_answer_is_odd: test
 needs_netns_hosts_are_partitioned: test
 long_postgres_rounds: test
 long_redis_rounds: test
 long_soak: test
-12 tests, 0 benchmarks
+13 tests, 0 benchmarks
 ";
         let names = test_names(output);
-        assert_eq!(names.len(), 12);
+        assert_eq!(names.len(), 13);
         let groups = group(&names).unwrap();
         let prefixes: Vec<&str> = groups.iter().map(|(need, _)| need.prefix).collect();
         let known: Vec<&str> = NEEDS.iter().map(|need| need.prefix).collect();
