@@ -37,7 +37,7 @@ DECLARE
     v_heal boolean;
     v_healed boolean;
     v_term bigint;
-    v_renewed boolean := false;
+    v_sweep boolean := false;
 BEGIN
     -- An older snapshot would not see what others did before a row was locked.
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
@@ -176,7 +176,7 @@ BEGIN
                 UPDATE @schema@.@table@ AS t SET last_heartbeat = v_now,
                     tenure_ttl_us = o.ttl_us
                 WHERE t.service_name = o.name;
-                v_renewed := true;
+                v_sweep := true;
                 outcome := 'granted';
             ELSE
                 SELECT t.* INTO r FROM @schema@.@table@ AS t WHERE t.service_name = o.name;
@@ -196,6 +196,7 @@ BEGIN
                 VALUES (o.name, o.candidate, o.seq, v_now)
                 ON CONFLICT (service_name, candidate_id)
                 DO UPDATE SET seq = greatest(d.seq, excluded.seq), at = excluded.at;
+                v_sweep := true;
                 outcome := 'refused';
                 IF r.leader_id = o.candidate
                     AND (o.term IS NULL AND r.tenure_seq <= o.seq OR r.term = o.term)
@@ -253,8 +254,9 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 
-    IF v_renewed AND random() < 0.01 THEN
-        -- Now and then, and never in a hand-over. Twice as long as it must be: the clock may step.
+    IF v_sweep AND random() < 0.02 THEN
+        -- Now and then, so that a hand-over seldom waits for it; a release leaves one behind and
+        -- takes twenty away on average. Twice as long as it must be: the clock may step.
         DELETE FROM @schema@.@released@ AS d USING (
             SELECT old.service_name, old.candidate_id FROM @schema@.@released@ AS old
             WHERE old.at < v_now - interval '20 minutes' LIMIT 1000 FOR UPDATE SKIP LOCKED

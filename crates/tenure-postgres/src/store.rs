@@ -184,9 +184,8 @@ impl PostgresStore {
         let values = columns.values();
         // Others are told behind a release, on the same connection and without waiting for its
         // answer; after it has committed all the same (M2). It is for nothing if it was refused.
-        let give_up = |op: &&&Op| matches!(op, Op::Release { .. } | Op::Ask { .. });
-        let gives_up = ops.iter().filter(give_up).count();
-        let at_once = !link.is_lent() && gives_up == ops.len();
+        let is_told = |op: &&Op| matches!(op, Op::Release { .. } | Op::Ask { .. });
+        let at_once = !link.is_lent() && ops.iter().all(is_told);
         let rows = if renews {
             link.query(&self.0.apply_sql, &values).await?
         } else if at_once {
@@ -201,9 +200,7 @@ impl PostgresStore {
         for row in &rows {
             let answer = lease::answer(row, ops, grace)?;
             let op = ops[answer.place];
-            if let (Op::Release { .. } | Op::Ask { .. }, Reply::Granted(_)) = (op, &answer.reply)
-                && !at_once
-            {
+            if !at_once && is_told(&op) && matches!(answer.reply, Reply::Granted(_)) {
                 after.announce.push(op.election().clone());
             }
             if answer.busy {

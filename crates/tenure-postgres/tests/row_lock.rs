@@ -7,7 +7,7 @@ mod common;
 use tenure_core::Reply;
 
 use common::frozen::{self, Came, LEVELS, fence, next_term};
-use common::{Place, Player, Session, granted, unknown};
+use common::{Place, Player, Session, granted, unknown, until};
 
 /// Where a change of hands locks its row: the functions of tenure, those of other clients, and the
 /// trigger of the table. `FOR NO KEY UPDATE` is what an `UPDATE` alone takes.
@@ -52,10 +52,16 @@ async fn stale_writes(place: &Place) -> i64 {
             ))
             .await;
         }
+        if !matches!(asked, Reply::Granted(_)) {
+            // At first it might be another candidate; then it is told what it is.
+            until("it is told", || async {
+                unknown(new.acquire(level, 1).await).contains("fenced")
+            })
+            .await;
+        }
         session.run(&writes(term)).await;
         session.run("COMMIT").await;
         if !matches!(asked, Reply::Granted(_)) {
-            unknown(asked);
             let next = next_term(&Player::new(&store, "next", 3), level).await;
             main.run(&format!("BEGIN; {}; {}; COMMIT", fence(level, next), writes(next))).await;
         }

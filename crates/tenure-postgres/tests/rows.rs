@@ -185,3 +185,25 @@ async fn needs_postgres_a_session_that_warms_up_leaves_nothing_behind() {
     assert_eq!(session.number(done).await, 14);
     session.run("ROLLBACK").await;
 }
+
+/// Releases are remembered for a while, and not for ever, also where nobody stays to renew.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_old_releases_are_swept_by_releases_alone() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let (store, session) = (place.store(), place.session().await);
+    let old = "INSERT INTO leader_election_released (service_name, candidate_id, seq, at) \
+               SELECT 'old', 'c' || n, 1, now() - interval '1 hour' FROM generate_series(1, 100) n";
+    session.run(old).await;
+    let left = "SELECT count(*) FROM leader_election_released WHERE service_name = 'old'";
+    let player = Player::new(&store, "a", 1);
+    // One in fifty does it: that none of so many does will not be seen.
+    for seq in 1..=3_000 {
+        player.release("e", common::term(1), seq).await;
+        if seq % 50 == 0 && session.number(left).await == 0 {
+            return;
+        }
+    }
+    panic!("nobody swept");
+}
