@@ -59,10 +59,11 @@ pub(crate) fn latest() -> i32 {
     MIGRATIONS.iter().map(|(version, _)| *version).max().unwrap_or(0)
 }
 
-/// All statements as one script, for those whose own role may not create tables.
+/// All statements as one script, for those whose own role may not create tables. It may run again,
+/// and where a later version of tenure has been: it leaves alone what was done.
 pub(crate) fn script(config: &PostgresConfig) -> String {
     let names = &config.names;
-    let steps: String = MIGRATIONS.iter().map(|(version, _)| step(config, *version)).collect();
+    let steps: String = MIGRATIONS.iter().map(|(version, _)| guarded(config, *version)).collect();
     format!(
         "BEGIN;\nSELECT pg_advisory_xact_lock({});\n{BOUNDS};\n\n{}\n{steps}COMMIT;\n",
         names.migration_key(),
@@ -170,6 +171,19 @@ fn step(config: &PostgresConfig, version: i32) -> String {
          VALUES ({version}, @table_literal@) ON CONFLICT (version) DO NOTHING;\n\n"
     );
     config.names.render(&format!("{sql}{note}"))
+}
+
+/// One migration that does nothing where it was done, or a later one. An older body of a function
+/// must not take the place of a newer one.
+fn guarded(config: &PostgresConfig, version: i32) -> String {
+    let step = step(config, version);
+    let guard = format!(
+        "DO $tenure_{version}$\nBEGIN\n\
+         IF EXISTS (SELECT FROM @schema@.tenure_migrations WHERE version >= {version}) THEN\n\
+         \x20   RETURN;\nEND IF;\nEXECUTE $tenure_step_{version}$\n"
+    );
+    let guard = config.names.render(&guard);
+    format!("{guard}{step}$tenure_step_{version}$;\nEND\n$tenure_{version}$;\n\n")
 }
 
 #[cfg(test)]

@@ -186,6 +186,30 @@ async fn needs_postgres_the_printed_script_does_the_same() {
     place.store().check().await.unwrap();
 }
 
+/// Somebody keeps the script of an older tenure and runs it once more.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_the_printed_script_undoes_nothing_that_a_later_version_did() {
+    let Some(server) = common::server() else { return };
+    let place = Place::empty(&server);
+    let script = place.store().migration_sql();
+    let session = common::Session::open(&server).await;
+    session.run(&script).await;
+    let schema = &place.schema;
+    let later = format!(
+        "INSERT INTO {schema}.tenure_migrations SELECT max(version) + 1, min(table_name) \
+         FROM {schema}.tenure_migrations; \
+         CREATE OR REPLACE FUNCTION {schema}.tenure_unix_ms(p_at timestamptz) RETURNS bigint \
+         LANGUAGE sql RETURN 7"
+    );
+    session.run(&later).await;
+    let versions = format!("SELECT count(*) = 9 FROM {schema}.tenure_migrations");
+    assert!(session.truth(&versions).await, "eight of ours, and the later one");
+    session.run(&script).await;
+    assert!(session.truth(&versions).await);
+    assert!(session.truth(&format!("SELECT {schema}.tenure_unix_ms(now()) = 7")).await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_tables_of_others_are_left_alone() {
