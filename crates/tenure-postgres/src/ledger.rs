@@ -60,10 +60,11 @@ impl Book {
     /// Hints to the leader, once the request is durable. A hint that is lost costs time only (I5).
     async fn announce(&self, election: &Name) {
         let channel = self.config.names.channel();
-        let payloads = vec![election.as_str()];
+        let name = election.as_str();
         let values: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&channel, Type::TEXT), (&payloads, Type::TEXT_ARRAY)];
-        if let Err(error) = self.query(include_str!("sql/announce.sql"), &values, "hint").await {
+            [(&channel, Type::TEXT), (&name, Type::TEXT)];
+        let sql = include_str!("sql/announce_one.sql");
+        if let Err(error) = self.query(sql, &values, "hint").await {
             tracing::warn!(%error, "no hint could be sent to the leader");
         }
     }

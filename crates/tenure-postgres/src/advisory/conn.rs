@@ -77,24 +77,28 @@ pub(super) struct Conn {
 pub(super) struct Prepared {
     tried: Statement,
     beat: Statement,
+    /// Begins a term: in the table, where there is one.
     pub(super) issue: Statement,
     unlock: Statement,
     tell: Statement,
 }
 
 impl Prepared {
-    async fn new(client: &Client) -> Result<Prepared, tokio_postgres::Error> {
+    async fn new(
+        client: &Client,
+        (issue, of_issue): (&str, &[Type]),
+    ) -> Result<Prepared, tokio_postgres::Error> {
         let tried = concat!(include_str!("sql/tried.sql"), include_str!("sql/sight.sql"));
         let of_try = [Type::INT8_ARRAY, Type::INT8_ARRAY, Type::INT8, Type::TEXT, Type::TEXT];
-        let of_issue = [Type::INT8, Type::INT4_ARRAY, Type::INT4_ARRAY];
         let of_unlock =
             [Type::INT8_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::TEXT, Type::TEXT];
         let (tried, beat, issue, unlock, tell) = tokio::try_join!(
             client.prepare_typed(tried, &of_try),
             client.prepare_typed(include_str!("sql/beat.sql"), &[Type::INT8_ARRAY]),
-            client.prepare_typed(include_str!("sql/issue.sql"), &of_issue),
+            client.prepare_typed(issue, of_issue),
             client.prepare_typed(include_str!("sql/unlock.sql"), &of_unlock),
-            client.prepare_typed(include_str!("sql/tell.sql"), &[Type::TEXT, Type::TEXT]),
+            client
+                .prepare_typed(include_str!("../sql/announce_one.sql"), &[Type::TEXT, Type::TEXT]),
         )?;
         Ok(Prepared { tried, beat, issue, unlock, tell })
     }
@@ -191,7 +195,8 @@ impl Conn {
         }
         self.pid = column(row, 2)?;
         let limit = self.limit();
-        let prepared = timeout(limit, Prepared::new(&self.client)).await;
+        let (issue, of_issue) = self.issue_sql();
+        let prepared = timeout(limit, Prepared::new(&self.client, (&issue, of_issue))).await;
         let prepared = prepared.map_err(|_| self.silent(limit))?;
         self.prepared = Some(prepared.map_err(|error| self.failed(error))?);
         Ok(())

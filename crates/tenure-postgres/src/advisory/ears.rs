@@ -63,7 +63,7 @@ impl Ears {
     pub(super) async fn tell(&self, payload: &str) -> Result<(), Error> {
         let values: [(&(dyn ToSql + Sync), Type); 2] =
             [(&CHANNEL, Type::TEXT), (&payload, Type::TEXT)];
-        self.link.query(include_str!("sql/tell.sql"), &values).await.map(|_| ())
+        self.link.query(include_str!("../sql/announce_one.sql"), &values).await.map(|_| ())
     }
 
     /// Answers an ask, beside the session that holds the lock: who asks must not renew it.

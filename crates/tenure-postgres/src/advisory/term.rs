@@ -21,7 +21,29 @@ pub(super) enum Issued {
     Fenced(Vec<i32>, Option<Term>),
 }
 
+/// What the two ways of issuing a term take.
+const OF_ISSUE: [Type; 3] = [Type::INT8, Type::INT4_ARRAY, Type::INT4_ARRAY];
+const OF_BEGIN: [Type; 8] = [
+    Type::TEXT_ARRAY,
+    Type::INT8_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::INT4_ARRAY,
+    Type::INT4_ARRAY,
+    Type::TEXT,
+    Type::INT4,
+    Type::INT8,
+];
+
 impl Conn {
+    /// The statement that issues a term: in the table, where there is one.
+    pub(super) fn issue_sql(&self) -> (String, &'static [Type]) {
+        if self.tables {
+            let names = &self.config.base.names;
+            return (names.render(include_str!("sql/begin.sql")), &OF_BEGIN);
+        }
+        (include_str!("sql/issue.sql").to_owned(), &OF_ISSUE)
+    }
+
     /// A term for all of these elections, whose locks the session holds (A1); with the server's
     /// clock.
     pub(super) async fn issue(&self, ops: &Ops) -> Result<(Vec<Issued>, Duration), Trouble> {
@@ -44,18 +66,9 @@ impl Conn {
         let (his, los): (Vec<i32>, Vec<i32>) = keys.iter().map(|key| key::mask(*key)).unzip();
         let (candidate, ttl_ms, offset) =
             (self.candidate.as_str(), millis(self.ttl), self.offset());
-        let sql = self.config.base.names.render(include_str!("sql/begin.sql"));
-        let values: [(&(dyn ToSql + Sync), Type); 8] = [
-            (&names, Type::TEXT_ARRAY),
-            (&keys, Type::INT8_ARRAY),
-            (&metadata, Type::TEXT_ARRAY),
-            (&his, Type::INT4_ARRAY),
-            (&los, Type::INT4_ARRAY),
-            (&candidate, Type::TEXT),
-            (&ttl_ms, Type::INT4),
-            (&offset, Type::INT8),
-        ];
-        let rows = self.query(&sql, &values).await?;
+        let values: [&(dyn ToSql + Sync); 8] =
+            [&names, &keys, &metadata, &his, &los, &candidate, &ttl_ms, &offset];
+        let rows = self.run(|prepared| &prepared.issue, &values).await?;
         let mut issued = vec![Issued::Fenced(Vec::new(), None); ops.len()];
         let mut clock = Duration::ZERO;
         for row in &rows {

@@ -1,13 +1,13 @@
 -- The second half of `tried` and `looked`. Every join is by one number, so that no plan takes
--- longer than the locks are many. Locks are read after they were tried: the condition
--- on the count makes it so. A holder of ours shows by its liveness lock; beside it stand its ttl
--- and, for each election, the term.
+-- longer than the locks are many. Locks are read after they were tried, and only if one of them
+-- was not won: the condition makes it so. A holder of ours shows by its liveness lock; beside it
+-- stand its ttl and, for each election, the term.
 , locks AS MATERIALIZED (
     SELECT l.pid, l.classid::bigint AS hi, l.objid::bigint AS lo, l.objsubid AS form,
         (l.classid::bigint << 32) | l.objid::bigint AS number,
         (l.pid::bigint << 32) | l.classid::bigint AS beside
     FROM pg_catalog.pg_locks AS l
-    WHERE (SELECT pg_catalog.count(*) FROM tried) >= 0
+    WHERE (SELECT NOT pg_catalog.bool_and(t.won) FROM tried AS t)
         AND l.locktype = 'advisory' AND l.granted AND l.pid IS NOT NULL
         AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d
             WHERE d.datname = pg_catalog.current_database())
@@ -15,6 +15,10 @@
     SELECT l.pid FROM locks AS l WHERE l.form = 2 AND l.hi = 1952804469 AND l.lo = l.pid
 ), lasts AS MATERIALIZED (
     SELECT l.pid, l.lo AS ttl_ms FROM locks AS l WHERE l.form = 2 AND l.hi = 1952804468
+), sessions AS MATERIALIZED (
+    SELECT a.pid, a.application_name, a.state, a.state_change
+    FROM pg_catalog.pg_stat_activity AS a
+    WHERE (SELECT NOT pg_catalog.bool_and(t.won) FROM tried AS t)
 ), era AS MATERIALIZED (
     SELECT (pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint + $3) >> 32
         AS hi
@@ -35,4 +39,4 @@ LEFT JOIN locks AS now ON now.form = 2
     AND now.beside = ((h.pid::bigint << 32) | (t.hi # era.hi))
 LEFT JOIN locks AS old ON old.form = 2
     AND old.beside = ((h.pid::bigint << 32) | (t.hi # greatest(era.hi - 1, 0)))
-LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = h.pid
+LEFT JOIN sessions AS a ON a.pid = h.pid

@@ -1,2 +1,0 @@
--- A message to all stores of this kind, once what it is about is done. It need not survive a crash.
-SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.pg_notify($1, $2)
