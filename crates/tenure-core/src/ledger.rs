@@ -56,9 +56,9 @@ pub enum TickEnd {
 pub enum TickState {
     /// Somebody asked for it; the leader has not taken it yet.
     Requested,
-    /// It is a leader's to run, and has not begun.
+    /// It is a leader's, which runs it or is about to.
     Claimed,
-    /// It runs, or ran when its leader was last heard of.
+    /// It runs, or ran when its leader was last heard of. Written while it runs.
     Started,
     /// It ended by itself, or was ended because it took too long.
     Finished(TickEnd),

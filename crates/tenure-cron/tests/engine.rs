@@ -92,9 +92,50 @@ async fn a_pause_between_claim_and_start_ends_the_tick_there() {
     pauses_end_ticks(|moody| &moody.pause_after_claim).await;
 }
 
+/// A transactional job waits until its start is in the ledger. A leader that is paused over it does
+/// not run the tick any more; the next reign does, as the second attempt.
 #[tokio::test]
-async fn a_pause_between_start_and_work_ends_the_tick_there() {
-    pauses_end_ticks(|moody| &moody.pause_after_start).await;
+async fn a_pause_between_start_and_work_ends_the_attempt_there() {
+    const PAUSES: usize = 8;
+    let world = World::new();
+    // Beside: the end is written as that of any other job.
+    *world.transactions.lock().unwrap() = Some(Transactions::Beside);
+    let job = world.noting("one").delivery(Delivery::Transactional);
+    let one = world.start("one", vec![job.missed(Missed::RunAll { most: 100 })]);
+    world.pass_until("a first tick", || !world.ran().is_empty()).await;
+    for _ in 0..PAUSES {
+        *one.moody.pause_after_start.lock().unwrap() = Some(Duration::from_secs(10));
+        let over = || one.moody.pause_after_start.lock().unwrap().is_none();
+        world.pass_until("the pause", over).await;
+        let ran = world.ran().len();
+        world.pass_until("it leads again", || world.ran().len() > ran + 1).await;
+    }
+    let ran = world.ran();
+    let again = ran.iter().filter(|(_, _, attempt, _)| *attempt == 2).count();
+    assert_eq!(again, PAUSES, "{ran:?}");
+    assert!(is_gapless(&world.ran_seconds()), "an attempt that was paused ran late: {ran:?}");
+    one.stop().await.unwrap();
+}
+
+/// What a claim is enough for: nobody waits for a second call before the work begins.
+#[tokio::test]
+async fn the_work_begins_with_the_claim_and_its_start_is_known_before_its_end() {
+    let world = World::new();
+    let one = world.start("one", vec![world.noting("one")]);
+    let steps = || one.moody.steps.lock().unwrap().clone();
+    let starts = |step: &LedgerStep| matches!(step, LedgerStep::Start { .. });
+    one.moody.hold_starts.store(true, Ordering::Relaxed);
+    world.pass_until("a run", || !world.ran().is_empty()).await;
+    assert!(!steps().iter().any(starts), "it was waited for: {:?}", steps());
+    world.pass_for(Duration::from_millis(100)).await;
+    let ends = |step: &LedgerStep| matches!(step, LedgerStep::End { .. });
+    assert!(!steps().iter().any(ends), "the end has overtaken it: {:?}", steps());
+    one.moody.hold_starts.store(false, Ordering::Relaxed);
+    world.pass_until("an end", || steps().iter().any(ends)).await;
+    let place = |which: fn(&LedgerStep) -> bool| steps().iter().position(which).unwrap();
+    assert!(place(starts) < place(ends), "{:?}", steps());
+    assert!(!one.moody.doubled.load(Ordering::Relaxed), "two steps of one tick in one call");
+    one.stop().await.unwrap();
 }
 
 /// A tick during which its leader is paused is not run, and is abandoned by the next reign.

@@ -1,4 +1,5 @@
-//! The life of one tick under one reign: claimed, checked, started, run, ended.
+//! The life of one tick under one reign: claimed, checked, run, ended. That it has started is noted
+//! while it runs: a claim is enough to keep everybody else from it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -33,13 +34,17 @@ pub(crate) struct Life {
 impl Life {
     /// Lives it.
     pub(crate) async fn live(mut self) {
-        if let Some(attempt) = self.begin().await {
+        if let Some((attempt, noted)) = self.begin().await {
             self.core.tell(CronEvent::Started {
                 tick: self.tick.clone(),
                 term: self.tenure.term(),
                 attempt,
             });
             let outcome = self.work(attempt).await;
+            if let Some(noted) = noted {
+                // Of one tick there is one step under way. What the answer is, its end will show.
+                let _trust_ended = noted.await;
+            }
             let (outcome, recorded) = self.end(attempt, outcome).await;
             self.core.tell(CronEvent::Ended {
                 tick: self.tick.clone(),
@@ -51,8 +56,9 @@ impl Life {
         }
     }
 
-    /// Starts it once it is claimed; tells the attempt if it is ours to run.
-    async fn begin(&mut self) -> Option<u32> {
+    /// Starts it once it is claimed. If it is ours to run: the attempt, and the answer to come to
+    /// the note that it has started.
+    async fn begin(&mut self) -> Option<(u32, Option<oneshot::Receiver<Marked>>)> {
         let Ok(Marked::Done { attempt }) = (&mut self.claimed).await else {
             return self.refused();
         };
@@ -60,10 +66,13 @@ impl Life {
         if !self.tenure.is_leader() {
             return self.refused();
         }
-        let tick = self.tick.clone();
-        let started = self.scribe.step(LedgerStep::Start { tick, attempt }).await;
-        let is_ours = matches!(started, Some(Marked::Done { .. })) && self.tenure.is_leader();
-        if is_ours { Some(attempt) } else { self.refused() }
+        let noted = self.scribe.enter(LedgerStep::Start { tick: self.tick.clone(), attempt });
+        if self.job.delivery != Delivery::Transactional {
+            return Some((attempt, Some(noted)));
+        }
+        // Its own transaction ends the tick, and must not meet this step at the same row.
+        let is_ours = matches!(noted.await, Ok(Marked::Done { .. })) && self.tenure.is_leader();
+        if is_ours { Some((attempt, None)) } else { self.refused() }
     }
 
     fn refused<T>(&self) -> Option<T> {

@@ -246,10 +246,14 @@ pub(crate) struct Moody {
     pub(crate) lose_answers: AtomicI64,
     /// The next claim waits for this before it reaches the ledger.
     pub(crate) hold_claim: Mutex<Option<Arc<Notify>>>,
+    /// Calls with a start in them fail, and are made again.
+    pub(crate) hold_starts: AtomicBool,
     /// Has the ledger believe that a call comes from this term: it is not fenced then.
     pub(crate) forge: Mutex<Option<Term>>,
     /// All steps that reached the ledger.
     pub(crate) steps: Mutex<Vec<LedgerStep>>,
+    /// A call had two steps about one tick, which no ledger has to understand.
+    pub(crate) doubled: AtomicBool,
     transactions: Option<Transactions>,
 }
 
@@ -266,8 +270,10 @@ impl Moody {
             late_starts: AtomicI64::new(0),
             lose_answers: AtomicI64::new(0),
             hold_claim: Mutex::default(),
+            hold_starts: AtomicBool::new(false),
             forge: Mutex::default(),
             steps: Mutex::default(),
+            doubled: AtomicBool::new(false),
             transactions: None,
         }
     }
@@ -284,6 +290,17 @@ impl Moody {
 
     fn is_cut(&self) -> bool {
         self.cut.load(Ordering::Relaxed)
+    }
+}
+
+/// Which tick a step of its life is about.
+fn tick_of(step: &LedgerStep) -> Option<&Tick> {
+    match step {
+        LedgerStep::Claim { tick, .. }
+        | LedgerStep::Start { tick, .. }
+        | LedgerStep::End { tick, .. }
+        | LedgerStep::Confirm { tick, .. } => Some(tick),
+        _ => None,
     }
 }
 
@@ -331,17 +348,24 @@ impl Ledger for Moody {
             if self.is_cut() || self.no_ledger.load(Ordering::Relaxed) {
                 return Err(away());
             }
+            let ticks: Vec<&Tick> = steps.iter().filter_map(tick_of).collect();
+            if ticks.iter().enumerate().any(|(place, tick)| ticks[..place].contains(tick)) {
+                self.doubled.store(true, Ordering::Relaxed);
+            }
             let claims = steps.iter().any(|step| matches!(step, LedgerStep::Claim { .. }));
             let held = claims.then(|| self.hold_claim.lock().unwrap().take()).flatten();
             if let Some(held) = held {
                 held.notified().await;
+            }
+            let starts = steps.iter().any(|step| matches!(step, LedgerStep::Start { .. }));
+            if starts && self.hold_starts.load(Ordering::Relaxed) {
+                return Err(away());
             }
             let term = self.forge.lock().unwrap().unwrap_or(term);
             let marks = self.store.record(election, term, steps).await?;
             self.steps.lock().unwrap().extend_from_slice(steps);
             self.count_late_starts(steps);
             let pause = claims.then(|| self.pause_after_claim.lock().unwrap().take()).flatten();
-            let starts = steps.iter().any(|step| matches!(step, LedgerStep::Start { .. }));
             let later = starts.then(|| self.pause_after_start.lock().unwrap().take()).flatten();
             if pause.is_some() {
                 let claimed = steps.iter().filter_map(|step| match step {
