@@ -35,23 +35,24 @@ pub(crate) fn run(args: &[String]) -> Result<bool> {
     let dir = cargo::root().join("target/drill");
     fs::create_dir_all(&dir)?;
     // They end with this function.
-    let (postgres, redis) = (Postgres::start()?, Redis::start()?);
+    let (postgres, redis) = (Postgres::start()?, Redis::start_restartable()?);
     let file = dir.join(format!("{}.db", std::process::id()));
     let advisory = postgres.url().replacen("postgres://", "postgres+advisory://", 1);
+    let (crash, restart) = (postgres.crash_command()?, redis.restart_command()?);
     let stores = [
-        ("SQLite", "sqlite", format!("sqlite:{}", file.display())),
-        ("Postgres lease", "postgres", postgres.url()),
-        ("Postgres advisory", "advisory", advisory),
-        ("Redis", "redis", redis.url()),
+        ("SQLite", "sqlite", format!("sqlite:{}", file.display()), None),
+        ("Postgres lease", "postgres", postgres.url(), Some(&crash)),
+        ("Postgres advisory", "advisory", advisory, Some(&crash)),
+        ("Redis", "redis", redis.url(), Some(&restart)),
     ];
     let mut text = String::new();
-    for (title, name, url) in &stores {
+    for (title, name, url, restart) in &stores {
         println!("{title}: {time}");
-        let result = drill(&dir.join(name), url, time)?;
+        let result = drill(&dir.join(name), url, time, *restart)?;
         write_store(&mut text, title, time, &result)?;
     }
     let picture = dir.join("picture");
-    drill(&picture, &postgres.url(), PICTURE_FOR)?;
+    drill(&picture, &postgres.url(), PICTURE_FOR, None)?;
     fs::copy(picture.join("timeline.svg"), cargo::root().join(PICTURE))?;
     let _no_longer_needed = fs::remove_file(&file);
     let page = cargo::root().join(PAGE);
@@ -61,13 +62,16 @@ pub(crate) fn run(args: &[String]) -> Result<bool> {
     Ok(true)
 }
 
-/// One drill; the object that it ended with.
-fn drill(report: &Path, url: &str, time: &str) -> Result<Value> {
+/// One drill; the object that it ended with. The store is restarted if there is a command for it.
+fn drill(report: &Path, url: &str, time: &str, restart: Option<&String>) -> Result<Value> {
     fs::create_dir_all(report)?;
     let answer = report.join("result.json");
     let mut command = cargo::command();
     command.args(["run", "--release", "--locked", "--quiet", "--package", "tenure-cli", "--"]);
     command.args(["drill", "--json", "--seed", "1", "--for", time, "--report"]).arg(report);
+    if let Some(restart) = restart {
+        command.args(["--restart-cmd", restart]);
+    }
     command.env("TENURE_STORE", url).stdout(File::create(&answer)?);
     let passed = Group::spawn(&mut command)?.wait(|_| ())?.success();
     let text = fs::read_to_string(&answer)?;
@@ -95,10 +99,14 @@ fn write_store(text: &mut String, title: &str, time: &str, result: &Value) -> Re
         Some(longest) => format!("{} overlaps of at most {}", number("overlaps"), shown(longest)),
         None => format!("{} overlaps", number("overlaps")),
     };
+    let lost = match number("writes_lost") {
+        0 => String::new(),
+        lost => format!("\n{lost} of the kept ones were lost by restarts."),
+    };
     writeln!(
         text,
         "### {title}\n\n`tenure drill --for {time} --seed 1`: {} candidates, ttl {} s. {} faults, \
-         {overlaps},\n{} terms that only rose, {} writes kept, {} stale ones stopped.\n\n\
+         {overlaps},\n{} terms that only rose, {} writes kept, {} stale ones stopped.{lost}\n\n\
          | fault | rounds | gap p50 | p99 | max |\n|---|---|---|---|---|",
         number("candidates"),
         number("ttl_ms") / 1000,

@@ -37,6 +37,7 @@ pub(crate) struct Postgres {
     pooler: Option<PgBouncer>,
     group: Group,
     port: u16,
+    owner: Option<(u32, u32)>,
     // Dropped after the group: fields go in order.
     home: Home,
 }
@@ -74,7 +75,7 @@ impl Postgres {
         }
         server.stdout(log.try_clone()?).stderr(log);
         let group = Group::spawn(&mut server)?;
-        let mut running = Self { pooler: None, group, port, home };
+        let mut running = Self { pooler: None, group, port, owner, home };
         running.wait_until_ready(owner)?;
         if packages::find(PGBOUNCER.command).is_some() {
             running.pooler = Some(PgBouncer::start(&running.home.path, port, owner)?);
@@ -105,6 +106,16 @@ impl Postgres {
         format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{}/postgres", self.port)
     }
 
+    /// For a shell: has the server end as if it had crashed, and starts it again.
+    pub(crate) fn crash_command(&self) -> Result<String> {
+        let pg_ctl = packages::find("pg_ctl").context("cannot find pg_ctl")?;
+        let as_owner = self.owner.map_or(String::new(), |(uid, gid)| {
+            format!("setpriv --reuid {uid} --regid {gid} --clear-groups ")
+        });
+        let (home, pg_ctl) = (self.home.path.display(), pg_ctl.display());
+        Ok(format!("cd '{home}' && {as_owner}{pg_ctl} -D data -w -m immediate -l log restart"))
+    }
+
     /// How to reach it through the pooler, if there is one.
     pub(crate) fn pooler_url(&self) -> Option<String> {
         self.pooler.as_ref().map(PgBouncer::url)
@@ -131,6 +142,23 @@ impl Postgres {
             thread::sleep(POLL);
         }
         bail!("the server was not ready after {START_MAX:?}; see target/xtask/logs-postgres.log")
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // One that was started again by the command for crashes is in no group of ours.
+        if !self.group.leader_ended().unwrap_or(false) {
+            return;
+        }
+        let stopped = command("pg_ctl", self.owner, &self.home.path).and_then(|mut pg_ctl| {
+            pg_ctl.args(["-D", "data", "-m", "immediate", "-w", "stop"]);
+            pg_ctl.stdout(Stdio::null()).stderr(Stdio::null());
+            Ok(pg_ctl.status()?)
+        });
+        if let Err(error) = stopped {
+            eprintln!("warning: cannot stop the PostgreSQL server: {error:#}");
+        }
     }
 }
 

@@ -54,6 +54,18 @@ impl Redis {
         Self::start_with(&[])
     }
 
+    /// Starts a server that keeps its data and can be told to restart.
+    pub(crate) fn start_restartable() -> Result<Self> {
+        Self::start_with(&["--appendonly", "yes", "--enable-debug-command", "local"])
+    }
+
+    /// For a shell: restarts such a server, and waits until it is up.
+    pub(crate) fn restart_command(&self) -> Result<String> {
+        let client = packages::find("redis-cli").context("cannot find redis-cli")?;
+        let ask = format!("{} -p {}", client.display(), self.port);
+        Ok(format!("{ask} DEBUG RESTART; until {ask} PING | grep -q PONG; do sleep 0.02; done"))
+    }
+
     /// Starts a server with more settings, as on its command line.
     pub(super) fn start_with(settings: &[&str]) -> Result<Self> {
         let (home, port) = (Home::create()?, free_port()?);
