@@ -57,6 +57,7 @@ DECLARE
     v_ours boolean;
     v_runs boolean;
     v_latest bigint;
+    v_new bigint[];
 BEGIN
     PERFORM @schema@.tenure_durably();
     BEGIN
@@ -65,10 +66,36 @@ BEGIN
         v_stale := true;
     END;
     v_now := @schema@.tenure_unix_ms(clock_timestamp());
+    -- Claims of ticks that nobody knows yet, nearly all there are, are taken all at once: a thousand
+    -- jobs may be due in one second, and each waits for its claim.
+    IF NOT v_stale AND 'claim' = ANY (p_verb) THEN
+        WITH claim AS MATERIALIZED (
+            SELECT u.job, u.at, u.place FROM unnest(p_verb, p_job, p_at) WITH ORDINALITY
+                AS u (verb, job, at, place)
+            WHERE u.verb = 'claim' ORDER BY u.job COLLATE "C", u.at
+        ), new AS (
+            INSERT INTO @schema@.tenure_ledger AS t
+                (election, job, scheduled_ms, state, term, attempt, claimed_ms)
+            SELECT p_election, c.job, c.at, 'claimed', p_term, 1, v_now FROM claim AS c
+            ON CONFLICT (election, job, scheduled_ms) DO NOTHING
+            RETURNING t.job, t.scheduled_ms
+        ), noted AS (
+            INSERT INTO @schema@.tenure_ledger_job AS j (election, job, latest_ms)
+            SELECT p_election, n.job, max(n.scheduled_ms) FROM new AS n
+            GROUP BY n.job ORDER BY n.job COLLATE "C"
+            ON CONFLICT (election, job)
+            DO UPDATE SET latest_ms = greatest(j.latest_ms, excluded.latest_ms)
+        )
+        SELECT array_agg(c.place) INTO v_new
+        FROM new AS n JOIN claim AS c ON c.job = n.job AND c.at = n.scheduled_ms;
+        RETURN QUERY SELECT n.place, 'done'::text, 1 FROM unnest(v_new) AS n (place);
+    END IF;
     FOR s IN
         SELECT u.* FROM unnest(
             p_verb, p_job, p_at, p_attempt, p_word, p_code, p_through, p_count
         ) WITH ORDINALITY AS u (verb, job, at, attempt, word, code, through, count, place)
+        LEFT JOIN unnest(v_new) AS n (place) ON n.place = u.place
+        WHERE n.place IS NULL
         ORDER BY u.job COLLATE "C", u.at
     LOOP
         place := s.place;

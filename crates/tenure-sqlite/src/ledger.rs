@@ -134,20 +134,22 @@ impl Desk<'_> {
     }
 
     fn claim(&self, tick: &Tick, again: bool) -> rusqlite::Result<Marked> {
-        let found = self.find(tick)?;
-        let attempt = match &found {
-            None => 1,
-            Some(found) => match found.state.as_str() {
-                "requested" => 1,
-                "claimed" if self.is_ours(found) => return Ok(done(found.attempt)),
-                "claimed" | "started" if again && !self.is_ours(found) => found.attempt + 1,
-                _ => return Ok(Marked::Refused),
-            },
-        };
-        if !found.is_some_and(|found| found.manual) {
-            self.note(&tick.job, tick.scheduled_unix_ms)?;
-        }
         let (election, job, at) = self.key(tick);
+        let mut new = self.conn.prepare_cached(include_str!("sql/tick_claim_new.sql"))?;
+        if new.execute((election, job, at, self.term(), self.now))? > 0 {
+            self.note(job, at)?;
+            return Ok(done(1));
+        }
+        let Some(found) = self.find(tick)? else { return Ok(Marked::Refused) };
+        let attempt = match found.state.as_str() {
+            "requested" => 1,
+            "claimed" if self.is_ours(&found) => return Ok(done(found.attempt)),
+            "claimed" | "started" if again && !self.is_ours(&found) => found.attempt + 1,
+            _ => return Ok(Marked::Refused),
+        };
+        if !found.manual {
+            self.note(job, at)?;
+        }
         let values = (election, job, at, self.term(), attempt, self.now);
         self.execute(include_str!("sql/tick_claim.sql"), values)?;
         Ok(done(attempt))

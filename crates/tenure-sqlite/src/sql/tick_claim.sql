@@ -1,9 +1,3 @@
--- A new row, or the next attempt of one that was there.
-INSERT INTO tick (election, job, scheduled_ms, state, term, attempt, claimed_ms)
-VALUES (?1, ?2, ?3, 'claimed', ?4, ?5, ?6)
-ON CONFLICT (election, job, scheduled_ms) DO UPDATE SET
-    state = 'claimed',
-    term = excluded.term,
-    attempt = excluded.attempt,
-    claimed_ms = excluded.claimed_ms,
-    started_ms = NULL
+-- One that was asked for, or the next attempt of one that a former term left.
+UPDATE tick SET state = 'claimed', term = ?4, attempt = ?5, claimed_ms = ?6, started_ms = NULL
+WHERE election = ?1 AND job = ?2 AND scheduled_ms = ?3

@@ -110,6 +110,11 @@ async fn a_batch_is_answered_in_order(arena: &Arena<'_>) -> Verdict {
         marks == [done(1), done(1), Marked::Refused, done(1)],
         "four steps were answered {marks:?}"
     );
+    let marks = clerk.record(&[claim(6), claim(2), claim(1), claim(5)]).await?;
+    ensure!(
+        marks == [done(1), Marked::Refused, done(1), done(1)],
+        "a new, an ended, a claimed and a new tick were answered {marks:?}"
+    );
     ensure!(clerk.record(&[]).await?.is_empty(), "no steps have no answers");
     let many: Vec<LedgerStep> = (100..100 + LEDGER_STEPS_MAX as i64).map(claim).collect();
     let marks = clerk.record(&many).await?;
