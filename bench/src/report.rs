@@ -89,7 +89,7 @@ impl Section {
     pub(crate) fn text(&self, about: &str, origin: &Origin) -> String {
         let Origin { machine, commit, date, load } = origin;
         let mut text = format!(
-            "{about}\n\nMeasured on {date}, commit {commit}: {machine}; load before: {load}.\n\n"
+            "{about}\n\nMeasured on {date}, commit {commit}; load before: {load}.\n{machine}.\n\n"
         );
         text += &self.table();
         for note in &self.notes {

@@ -87,7 +87,7 @@ fn write_store(text: &mut String, title: &str, time: &str, result: &Value) -> Re
         let day = cargo::text(result, "at").and_then(|at| at.get(..10)).unwrap_or("some day");
         writeln!(
             text,
-            "Measured on {day} with a release build of commit {}: {}.\n`cargo xtask drill` \
+            "Measured on {day} with a release build of commit {}, on\n{}.\n`cargo xtask drill` \
              measures anew and writes this part.\n",
             commit(),
             machine()

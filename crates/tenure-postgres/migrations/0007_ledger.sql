@@ -66,8 +66,8 @@ BEGIN
         v_stale := true;
     END;
     v_now := @schema@.tenure_unix_ms(clock_timestamp());
-    -- Claims of ticks that nobody knows yet, nearly all there are, are taken all at once: a thousand
-    -- jobs may be due in one second, and each waits for its claim.
+    -- Claims of ticks that nobody knows yet, nearly all there are, are taken all at once: a
+    -- thousand jobs may be due in one second, and each waits for its claim.
     IF NOT v_stale AND 'claim' = ANY (p_verb) THEN
         WITH claim AS MATERIALIZED (
             SELECT u.job, u.at, u.place FROM unnest(p_verb, p_job, p_at) WITH ORDINALITY
