@@ -113,3 +113,16 @@ fn every_line_of_the_history_is_an_object_with_its_instant() {
     }
     assert_eq!(Fault::Kill.name(), "kill");
 }
+
+#[test]
+fn overlaps_that_the_store_admits_are_called_so_in_the_picture() {
+    let record = sound();
+    let mut judgement = judge(&record, None);
+    assert!(timeline::draw(&record, &judgement).contains(", 0 overlaps</title>"));
+    judgement.overlaps = 2;
+    judgement.longest_overlap = Some(std::time::Duration::from_millis(26));
+    let admitted = "2 overlaps of at most 26 ms, which this store admits";
+    assert!(timeline::draw(&record, &judgement).contains(admitted));
+    judgement.violations.push("I1: two leaders".to_owned());
+    assert!(timeline::draw(&record, &judgement).contains(", 2 overlaps</title>"));
+}

@@ -11,7 +11,7 @@ use super::super::fleet::label;
 use super::super::judge::Judgement;
 use super::super::plan::Fault;
 use super::super::record::{Record, Reign};
-use super::super::show::outcome;
+use super::super::show::{outcome, show_gap};
 use super::{clock, escaped};
 
 const LEFT: f64 = 62.0;
@@ -79,12 +79,18 @@ pub(super) fn draw(record: &Record, judgement: &Judgement) -> String {
 
 fn title(record: &Record, judgement: &Judgement) -> String {
     let verdict = outcome(record, judgement);
+    // Overlaps in a drill that passed would puzzle whoever sees the picture alone.
+    let admitted = judgement
+        .longest_overlap
+        .filter(|_| judgement.is_sound())
+        .map(|longest| format!(" of at most {}, which this store admits", show_gap(longest)));
     format!(
-        "tenure drill {verdict}: {} faults, {} candidates, ttl {}, {} overlaps",
+        "tenure drill {verdict}: {} faults, {} candidates, ttl {}, {} overlaps{}",
         record.rounds.len(),
         record.candidates,
         tenure_core::show_duration(record.timing.ttl),
-        judgement.overlaps
+        judgement.overlaps,
+        admitted.unwrap_or_default()
     )
 }
 
@@ -392,7 +398,7 @@ impl View<'_> {
 }
 
 fn tip(reign: &Reign) -> String {
-    let lasted = super::super::show::show_gap(reign.until - reign.from);
+    let lasted = show_gap(reign.until - reign.from);
     format!("{} leads term {} for {lasted}", label(reign.lane), reign.term)
 }
 
