@@ -119,17 +119,12 @@ BEGIN
             RETURN NEXT;
             CONTINUE;
         END IF;
-        IF s.verb IN ('claim', 'skip') THEN
+        IF s.verb = 'skip' THEN
             INSERT INTO @schema@.tenure_ledger AS t
-                (election, job, scheduled_ms, state, term, attempt, through_ms, count,
-                claimed_ms, ended_ms)
-            VALUES (p_election, s.job, s.at,
-                CASE s.verb WHEN 'claim' THEN 'claimed' ELSE 'skipped' END, p_term,
-                CASE s.verb WHEN 'claim' THEN 1 ELSE 0 END, s.through, s.count,
-                CASE s.verb WHEN 'claim' THEN v_now END, CASE s.verb WHEN 'skip' THEN v_now END)
+                (election, job, scheduled_ms, state, term, through_ms, count, ended_ms)
+            VALUES (p_election, s.job, s.at, 'skipped', p_term, s.through, s.count, v_now)
             ON CONFLICT (election, job, scheduled_ms) DO NOTHING;
             IF FOUND THEN
-                attempt := CASE s.verb WHEN 'claim' THEN 1 ELSE 0 END;
                 mark := 'done';
                 v_latest := greatest(s.at, s.through);
             END IF;
@@ -148,6 +143,7 @@ BEGIN
                     mark := 'busy';
                 END IF;
             ELSIF s.verb = 'claim' THEN
+                -- Somebody knows the tick, or it would have been claimed above.
                 IF r.state = 'claimed' AND v_ours THEN
                     mark := 'done';
                     attempt := r.attempt;
