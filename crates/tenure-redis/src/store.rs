@@ -68,7 +68,7 @@ impl RedisStore {
         let config = Arc::new(config);
         let keys = match config.place {
             Place::Cluster { .. } => Keys::in_cluster(&config.prefix)?,
-            _ => Keys::new(&config.prefix),
+            _ => Keys::new(&config.prefix).in_database(config.login.db()),
         };
         let link = Arc::new(Link::new(config.clone(), &keys));
         let hub = Arc::new(Hub::new(link.clone(), config.connect_timeout));

@@ -87,7 +87,7 @@ async fn needs_redis_a_clock_that_is_set_ahead_makes_no_second_leader() {
     stepped.step(31_000);
     let step = BootClock::time();
     // Everybody looks at the election now.
-    stepped.server.run(&["PUBLISH", "tenure:hints", "jobs"]);
+    stepped.server.run(&["PUBLISH", "tenure:hints:0", "jobs"]);
     let told = wait_for(&mut of_b, "a report of the step", |event| {
         matches!(event, Event::StoreClockStepped { ahead: true, .. })
     });
