@@ -9,8 +9,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tenure::Election;
 use tenure_core::{CandidateId, Op, Reply, StoreExt, Term, Time};
-use tenure_redis::RedisStore;
 use tenure_redis::fence::{Fence, FenceError};
+use tenure_redis::{RedisStore, Settle};
 
 use common::fleet::ClusterSet;
 use common::{Player, Server, granted, ms, now, player, refused, unknown, wait};
@@ -247,6 +247,42 @@ async fn needs_redis_a_full_server_notes_the_end_of_a_renewed_lease() {
     unknown(player("other", "a", TTL).acquire(&store, 1).await);
 }
 
+/// The notes came back with the server, and the key did not. Settling is off, so nothing else keeps
+/// others out.
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_a_noted_end_outlives_a_restart_with_its_data() {
+    let mut server = Server::start();
+    let a = player("jobs", "a", PATIENCE);
+    let (store, b) = (server.settled(), player("jobs", "bb", PATIENCE));
+    let term = a.takes(&store, 1).await.term;
+    server.run(&["DEL", "jobs"]);
+    server.run(&["SAVE"]);
+    server.restart();
+    let store = server.settled();
+    let lease = refused(b.acquire(&store, 1).await).lease.expect("R6: it is held");
+    assert_eq!(lease.term, Some(term));
+    granted(a.renew(&store, term).await);
+    assert_eq!(server.run(&["GET", "jobs"]), a.candidate.as_str());
+}
+
+/// A server that settles renews what it remembers, and grants nothing new: not even to the noted
+/// holder, which may have led once more since (R2).
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_a_settling_server_makes_the_key_again_for_a_renewal_alone() {
+    let server = Server::start();
+    let a = player("jobs", "a", PATIENCE);
+    let term = a.takes(&server.settled(), 1).await.term;
+    server.run(&["DEL", "jobs"]);
+    let store = server.store(Settle::For(PATIENCE));
+    let sight = refused(a.acquire(&store, 2).await);
+    assert!(sight.settling.is_some() && sight.lease.is_some(), "R2: {sight:?}");
+    assert_eq!(server.run(&["GET", "jobs"]), NOBODY);
+    granted(a.renew(&store, term).await);
+    assert_eq!(server.run(&["GET", "jobs"]), a.candidate.as_str());
+}
+
 /// What the script of the fence says.
 async fn fenced(fence: &Fence, connection: &mut MultiplexedConnection) -> Result<(), FenceError> {
     let write = redis::cmd("SET").arg("stock").arg(4).to_owned();
@@ -315,11 +351,33 @@ async fn needs_redis_deleting_the_key_of_a_leader_makes_no_second_one() {
     assert!(next.is_current());
 }
 
+/// What the guide says of a mixed fleet: the key is the truth, and the leader before it goes.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs redis-server"]
+async fn needs_redis_a_leader_whose_key_a_foreign_client_took_steps_down() {
+    let server = Server::start();
+    let store = Arc::new(server.settled());
+    let builder = Election::builder("jobs", store).label("a").ttl(Duration::from_secs(3));
+    let election = builder.start().await.unwrap();
+    let reign = tokio::time::timeout(PATIENCE, election.campaign()).await.unwrap().unwrap();
+    let take = "redis.call('DEL', KEYS[1]) \
+        return redis.call('SET', KEYS[1], 'node-7', 'NX', 'PX', '30000')";
+    assert_eq!(server.run(&["EVAL", take, "1", "jobs"]), "+OK");
+    tokio::time::timeout(PATIENCE, reign.lost()).await.expect("its renewal is refused");
+    assert!(!election.is_leader());
+    assert_eq!(server.run(&["GET", "jobs"]), "node-7", "nobody took it back");
+    let term = reign.term();
+    drop(reign);
+    server.run(&["DEL", "jobs"]);
+    let again = tokio::time::timeout(PATIENCE, election.campaign()).await.unwrap().unwrap();
+    assert!(again.term() > term, "I2");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs redis-server"]
 async fn needs_redis_a_cluster_keeps_a_lease_whose_key_vanished() {
     let set = ClusterSet::start();
-    let store = set.config().with_settle(tenure_redis::Settle::Off).open().unwrap();
+    let store = set.config().with_settle(Settle::Off).open().unwrap();
     for name in set.a_name_on_each() {
         let server = &set.servers[set.home_of(&name)];
         let (a, b) = (player(&name, "a", PATIENCE), player(&name, "bb", PATIENCE));
