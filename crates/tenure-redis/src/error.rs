@@ -11,7 +11,7 @@ use crate::script;
 pub(crate) const STORE: &str = "redis";
 
 /// What an ACL user needs; the README has the same list.
-pub(crate) const PRIVILEGES: &str = "+evalsha +eval +info +time +get +set +del +pexpire +pttl \
+pub(crate) const PRIVILEGES: &str = "+evalsha +eval +info +time +get +set +del +pexpireat +pttl \
      +hget +hset +hmget +hdel +publish +subscribe +ping (on a Cluster +spublish +ssubscribe \
      +cluster|slots +asking, with wait_replicas +wait, for messages and cron +hgetall +hexists \
      +hincrby +sadd +smembers +zadd +zrem +zcard +zrange +zrevrange +zscore)";

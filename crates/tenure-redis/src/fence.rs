@@ -7,7 +7,10 @@
 //! - The write is one command, of any kind: `SET`, `HSET`, `XADD`, `EVALSHA` apart (scripts can't
 //!   call scripts).
 //! - It has to go to the server that elects. In a failover, Redis may lose it as any other write.
-//! - All keys of the write are named, so that an ACL and a Cluster know them.
+//! - A lease whose key was deleted or evicted alone still counts, up to its noted end: nobody else
+//!   is granted it before that (R6).
+//! - All keys of the write are named, so that an ACL and a Cluster know them. The user needs
+//!   `+eval`, `+evalsha`, `+get`, `+hmget`, `+time` and what the write needs.
 //!
 //! # Other languages
 //! The same script works from everywhere. For an election `E` (with the prefix, if there is one)

@@ -19,6 +19,8 @@ const TAGGED_COMPANION: &str = ":tenure:own";
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     prefix: String,
+    /// The number of the database that they are in.
+    database: i64,
     /// Whether the keys of an election have to be in one slot.
     in_cluster: bool,
 }
@@ -32,7 +34,14 @@ pub(crate) struct ElectionKeys {
 
 impl Keys {
     pub(crate) fn new(prefix: &str) -> Keys {
-        Keys { prefix: prefix.to_owned(), in_cluster: false }
+        Keys { prefix: prefix.to_owned(), database: 0, in_cluster: false }
+    }
+
+    /// The same keys in this database. It is part of the name of each channel, because pub/sub
+    /// knows no databases (R7).
+    pub(crate) fn in_database(mut self, database: i64) -> Keys {
+        self.database = database;
+        self
     }
 
     /// The keys under a prefix on a Cluster.
@@ -46,7 +55,7 @@ impl Keys {
                  take apart; leave them out, or write them as in {{shop}}:"
             )));
         }
-        Ok(Keys { prefix: prefix.to_owned(), in_cluster: true })
+        Ok(Keys { in_cluster: true, ..Keys::new(prefix) })
     }
 
     /// Where a server's run is noted, for all elections of this prefix.
@@ -56,7 +65,7 @@ impl Keys {
 
     /// Where releases and asks are told.
     fn channel(&self) -> String {
-        format!("{}tenure:hints", self.prefix)
+        format!("{}tenure:hints:{}", self.prefix, self.database)
     }
 
     /// Where messages of an election are told: on a Cluster in the slot of its lease, wherever that
@@ -217,11 +226,23 @@ mod tests {
             let name = Name::new(name).unwrap();
             let keys = Keys::in_cluster(prefix).unwrap();
             let channel = keys.mail_channel(&name);
-            assert!(channel.starts_with(&format!("{prefix}tenure:hints:mail:")), "{channel}");
+            assert!(channel.starts_with(&format!("{prefix}tenure:hints:0:mail:")), "{channel}");
             assert_eq!(slot_of(&channel), slot_of(&keys.of(&name).unwrap().lease), "{channel}");
         }
         let name = Name::new("{y}:z").unwrap();
-        assert_eq!(Keys::new("x:").mail_channel(&name), "x:tenure:hints:mail:{y}:z");
+        assert_eq!(Keys::new("x:").mail_channel(&name), "x:tenure:hints:0:mail:{y}:z");
+    }
+
+    /// R7: pub/sub ignores `SELECT`.
+    #[test]
+    fn each_database_has_channels_of_its_own() {
+        let node = || Node { host: "h".to_owned(), port: 1 };
+        let name = Name::new("jobs").unwrap();
+        let (first, second) = (Keys::new("x:"), Keys::new("x:").in_database(1));
+        assert_eq!(first.spot(node()).channel, "x:tenure:hints:0");
+        assert_eq!(second.spot(node()).channel, "x:tenure:hints:1");
+        assert_eq!(second.mail_channel(&name), "x:tenure:hints:1:mail:jobs");
+        assert_eq!(first.of(&name).unwrap(), second.of(&name).unwrap(), "keys are apart anyway");
     }
 
     #[test]

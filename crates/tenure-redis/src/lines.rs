@@ -405,10 +405,12 @@ impl Lines {
             return Err(error::new(ErrorKind::Unavailable, error::is_replica(address)));
         }
         if !["", "0"].contains(&maxmemory.as_str()) && policy != "noeviction" {
+            // Only notes that are evicted with their lease make a second leader (R6).
             tracing::warn!(
                 %address, %policy,
                 "the server may evict a lease when its memory is full, and a second leader may be \
-                 elected then; set maxmemory-policy noeviction, or use a server of its own"
+                 elected then if its notes are evicted too (allkeys-*) or other clients use the \
+                 key; set maxmemory-policy noeviction, or use a server of its own"
             );
         }
         Ok(())

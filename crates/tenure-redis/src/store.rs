@@ -68,7 +68,7 @@ impl RedisStore {
         let config = Arc::new(config);
         let keys = match config.place {
             Place::Cluster { .. } => Keys::in_cluster(&config.prefix)?,
-            _ => Keys::new(&config.prefix),
+            _ => Keys::new(&config.prefix).in_database(config.login.db()),
         };
         let link = Arc::new(Link::new(config.clone(), &keys));
         let hub = Arc::new(Hub::new(link.clone(), config.connect_timeout));
@@ -288,11 +288,13 @@ const RESIDUAL: [&str; 9] = [
     "two primaries at once (a split brain) elect a leader each",
     "a Cluster slot that is given to another primary without its data is not noticed, and leases \
      in it are forgotten without settling",
-    "a server with an eviction policy other than noeviction may evict a lease",
+    "a server that evicts keys of all kinds (allkeys-*) may evict a lease together with the notes \
+     beside it, and a second leader may be elected; a lease that is deleted or evicted alone is \
+     kept up to its noted end",
     "posted messages are only as safe as the server's memory: none is lost only with AOF and \
      without a failover",
     "clients that use plain SET, PEXPIRE and DEL have no term, give no hints and keep their own \
-     faults",
+     faults; they know no noted end, so they take a lease whose key was deleted or evicted",
 ];
 
 impl fmt::Debug for RedisStore {

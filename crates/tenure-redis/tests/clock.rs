@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::{BootClock, Election, Event, Events, Time};
+use tenure_core::Reply;
 use tenure_redis::Settle;
 
-use common::Server;
+use common::{Server, player};
 
 /// Renewed every other second.
 const TTL: Duration = Duration::from_secs(6);
@@ -87,7 +88,7 @@ async fn needs_redis_a_clock_that_is_set_ahead_makes_no_second_leader() {
     stepped.step(31_000);
     let step = BootClock::time();
     // Everybody looks at the election now.
-    stepped.server.run(&["PUBLISH", "tenure:hints", "jobs"]);
+    stepped.server.run(&["PUBLISH", "tenure:hints:0", "jobs"]);
     let told = wait_for(&mut of_b, "a report of the step", |event| {
         matches!(event, Event::StoreClockStepped { ahead: true, .. })
     });
@@ -137,4 +138,37 @@ async fn needs_redis_a_clock_that_is_set_back_changes_no_reign_and_lowers_no_ter
     a.stop().await.unwrap();
     let next = tokio::time::timeout(PATIENCE, b.campaign()).await.expect("a successor").unwrap();
     assert!(next.term() > term, "R1: {} after {term}", next.term());
+}
+
+/// A noted end lies in a future that is further away by the step. Nobody waits longer for it than
+/// for a lease that was renewed just now (R6).
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_a_clock_that_is_set_back_does_not_put_off_a_noted_end() {
+    let stepped = Stepped::start();
+    stepped.step(0);
+    let ttl = Duration::from_secs(1);
+    let (a, b) = (player("jobs", "a", ttl), player("jobs", "bb", ttl));
+    let store = stepped.server.settled();
+    let sent = common::now();
+    let term = a.takes(&store, 1).await.term;
+    stepped.server.run(&["DEL", "jobs"]);
+    stepped.step(-100_000);
+    let seen = b.sight(&store).await.lease.expect("R6: it is held");
+    assert!(seen.remaining <= ttl, "{seen:?}");
+    let taken = tokio::time::timeout(PATIENCE, async {
+        for seq in 1.. {
+            let sent = common::now();
+            match b.acquire(&store, seq).await {
+                Reply::Granted(grant) => return (grant.term, sent),
+                Reply::Refused(sight) => assert!(sight.lease.unwrap().remaining <= ttl),
+                other => panic!("{other:?}"),
+            }
+            common::wait(common::ms(20)).await;
+        }
+        unreachable!()
+    });
+    let (next, granted_after) = taken.await.expect("a successor");
+    assert!(next > term, "R1: {next} after {term}");
+    assert!(granted_after - sent >= ttl, "R6: {:?}", granted_after - sent);
 }

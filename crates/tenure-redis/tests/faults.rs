@@ -164,6 +164,26 @@ async fn needs_redis_hints_come_back_with_the_server() {
     assert_eq!(told.unwrap(), Some(Hint::Election(a.election.clone())));
 }
 
+/// Pub/sub knows no databases, so the channels have to (R7).
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_hints_stay_in_their_database() {
+    let server = Server::start();
+    let url = format!("redis://127.0.0.1:{}/1", server.port);
+    let other = RedisConfig::from_url(&url).unwrap().with_settle(Settle::Off).open().unwrap();
+    let (store, a, b) = (server.settled(), player("jobs", "a", TTL), player("others", "a", TTL));
+    a.takes(&store, 1).await;
+    b.takes(&store, 1).await;
+    let mut hints = store.hints();
+    assert_eq!(poll_fn(|cx| hints.poll_next(cx)).await, Some(Hint::Any), "from now on");
+    a.takes(&other, 1).await;
+    granted(a.release(&other, None, 1).await);
+    granted(b.release(&store, None, 1).await);
+    // One connection hears all of it in order.
+    let told = tokio::time::timeout(TTL, poll_fn(|cx| hints.poll_next(cx))).await;
+    assert_eq!(told.unwrap(), Some(Hint::Election(b.election.clone())), "R7");
+}
+
 /// C3: a runtime of the user's that is blocked holds up no call on another one.
 #[test]
 #[ignore = "needs redis-server"]

@@ -6,7 +6,7 @@ mod common;
 use std::future::poll_fn;
 use std::time::Duration;
 
-use tenure_core::{Arrival, Channels as _, Name, Term};
+use tenure_core::{Arrival, Channels as _, Name, Post, Term};
 use tenure_redis::RedisConfig;
 use tokio::time::timeout;
 
@@ -58,4 +58,27 @@ async fn needs_redis_a_user_that_may_not_publish_is_told_so() {
     assert!(says.contains("channel") || says.contains("permission"), "{says}");
     let channels = ["c".to_owned()];
     assert!(store.listen(&election, Term::FIRST, &channels).await.is_err(), "nor may it listen");
+}
+
+/// Pub/sub knows no databases, so the channels have to (R7).
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs redis-server"]
+async fn needs_redis_notices_stay_in_their_database() {
+    let server = Server::start();
+    let open = |database: u32| {
+        let url = format!("redis://127.0.0.1:{}/{database}", server.port);
+        RedisConfig::from_url(&url).unwrap().open().unwrap()
+    };
+    let (store, other) = (open(0), open(1));
+    let election = Name::new("e").unwrap();
+    let channels = ["c".to_owned()];
+    let mut inbox = store.listen(&election, Term::FIRST, &channels).await.unwrap();
+    other.notify(&election, "c", "\"of another database\"").await.unwrap();
+    let post = Post { channel: "c".to_owned(), payload: "1".to_owned(), key: "k".to_owned() };
+    other.post(&election, &[post]).await.unwrap();
+    store.notify(&election, "c", "\"ours\"").await.unwrap();
+    // One connection hears all of it in order.
+    let next = timeout(PATIENCE, poll_fn(|cx| inbox.poll_next(cx))).await.unwrap();
+    let notice = Arrival::Notice { channel: "c".to_owned(), payload: "\"ours\"".to_owned() };
+    assert_eq!(next, Some(notice), "R7");
 }

@@ -194,22 +194,20 @@ fn needs_postgres_a_server_that_is_away_is_a_finding_and_not_a_crash() {
 #[ignore = "needs a Redis server"]
 fn needs_redis_a_server_that_throws_keys_away_endangers_safety() {
     let place = Place::new();
-    let program = std::env::var("TENURE_TEST_REDIS_SERVER").expect("xtask names the program");
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut server = std::process::Command::new(program);
-    server.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
-    server.args(["--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru", "--dir"]);
-    server.arg(place.dir.path()).stdout(std::process::Stdio::null());
-    let server = crate::support::Process::new(&mut server);
-    let url = format!("redis://127.0.0.1:{port}/0");
-    crate::common::eventually("the server answers", || {
-        std::net::TcpStream::connect(("127.0.0.1", port)).ok()
-    });
-    let (code, report) = examined(&place, &url, &[]);
+    let mut command = std::process::Command::new(crate::servers::program());
+    command.args(["--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"]);
+    let server = Redis::start_by(command, "127.0.0.1").once_up();
+    let (code, report) = examined(&place, &server.url(), &[]);
     assert_eq!(code, 1, "{report}");
     assert!(safety(&report)[0].contains("allkeys-lru"), "{report}");
     assert_eq!(report["facts"]["role"], "master");
-    server.signal(rustix::process::Signal::TERM);
+    // Such a policy spares the notes, and so the end of each lease (R6).
+    let set = server.ask("CONFIG SET maxmemory-policy volatile-ttl");
+    assert_eq!(set.as_deref(), Some("+OK"));
+    let (code, report) = examined(&place, &server.url(), &[]);
+    assert_eq!((code, safety(&report)), (0, vec![]), "{report}");
+    let findings = report["findings"].to_string();
+    assert!(findings.contains("volatile-ttl") && findings.contains("noted end"), "{report}");
 }
 
 #[test]

@@ -56,3 +56,26 @@ fn needs_redis_the_sidecar_works_on_a_server() {
     let (server, place) = (Redis::start().once_up(), Place::new());
     works_on(&place, &format!("{}?settle=off", server.url()));
 }
+
+/// R6: what an operator deletes by hand is still led, and is shown so.
+#[test]
+#[ignore = "needs a Redis server"]
+fn needs_redis_deleting_the_key_frees_no_lease_and_resigning_does() {
+    let (server, place) = (Redis::start().once_up(), Place::new());
+    let store = format!("{}?settle=off", server.url());
+    let more = ["-e", "jobs", "--ttl", "30s"];
+    let first = Instance::start_on(&place, &store, "web-1", &more);
+    first.leads();
+    assert_eq!(server.ask("DEL jobs").as_deref(), Some(":1"));
+    let status = finish(place.command(&["status", "jobs", "--json"]).env("TENURE_STORE", &store));
+    assert!(status.code == 0 && status.out.contains("web-1"), "{status:?}");
+    let second = Instance::start_on(&place, &store, "web-2", &more);
+    eventually("the follower knows that somebody leads", || {
+        let answer = second.get("/leader");
+        (answer.status == 503 && answer.json()["leader"].is_string()).then_some(())
+    });
+    assert_eq!(first.get("/leader").status, 200);
+    assert_eq!(finish(place.command(&["resign", "jobs"]).env("TENURE_STORE", &store)).code, 0);
+    second.leads();
+    assert_eq!(first.get("/leader").status, 503);
+}

@@ -6,6 +6,10 @@ local above, floor = tonumber(ARGV[3]) or 0, tonumber(ARGV[4]) or 0
 
 local seen = look()
 local released = redis.call('GET', KEYS[3])
+if seen.is_late then
+  -- Nobody waits for longer than a ttl. A server that is full can't note that, and says so later.
+  redis.pcall('HSET', KEYS[2], 'ends', text(seen.ends))
+end
 if (seen.holder and seen.holder ~= candidate) or (released and at_most(seq, released)) then
   return sight('refused', seen)
 end
@@ -22,12 +26,9 @@ end
 
 if seen.ours and tonumber(seen.term) > above then
   -- The reply to an acquire was lost: the same term again (C1). So is a replay of this script.
-  redis.call('PEXPIRE', KEYS[1], ttl)
+  hold(candidate, ttl)
   if not at_most(seq, seen.seq) then
     redis.call('HSET', KEYS[2], 'seq', seq)
-  end
-  if seen.ttl ~= ttl then
-    redis.call('HSET', KEYS[2], 'ttl', ttl)
   end
   return granted(seen.term, seen.asked == '1')
 end
@@ -39,8 +40,8 @@ if term > TERM_MAX then
 end
 term = text(term)
 -- What a full server refuses comes first, so that nothing is half done.
-redis.call('HSET', KEYS[2], 'holder', candidate, 'term', term, 'ttl', ttl, 'seq', seq,
+redis.call('HSET', KEYS[2], 'holder', candidate, 'term', term, 'seq', seq,
   'since', text(now), 'asked', '0', 'run', run, 'metadata', metadata)
-redis.call('SET', KEYS[1], candidate, 'PX', ttl)
+hold(candidate, ttl)
 local ran_out = not seen.holder and seen.noted and seen.noted ~= '' and seen.ttl
 return granted(term, false, ran_out or '')

@@ -15,18 +15,38 @@ local function at_most(one, other)
   return #one < #other or (#one == #other and one <= other)
 end
 
--- Who holds the lease, and what tenure noted about it. The notes count only for the holder that
--- they name: a foreign client takes and frees the lease without touching them (R5).
+-- Who holds the lease, and what tenure noted about it. While there is a key, the notes count only
+-- for the holder that they name: a foreign client takes and frees it without touching them (R5).
+-- A key that vanished alone, deleted by hand or evicted, was never released: whoever the notes name
+-- holds the lease up to its noted end (R6). A key that ran out vanishes just after that end.
 local function look()
   local notes = redis.call('HMGET', KEYS[2],
-    'holder', 'term', 'ttl', 'seq', 'since', 'asked', 'metadata')
+    'holder', 'term', 'ttl', 'seq', 'since', 'asked', 'metadata', 'ends')
   local seen = {
     holder = redis.call('GET', KEYS[1]),
     noted = notes[1], term = notes[2], ttl = notes[3], seq = notes[4],
     since = notes[5], asked = notes[6], metadata = notes[7],
   }
+  local ends = tonumber(notes[8] or nil)
+  if not seen.holder and seen.noted and seen.term and ends and ends >= now then
+    seen.holder = seen.noted
+    -- No lease ends later than one that is renewed now. The clock was set back if this one does.
+    local latest = now + (tonumber(seen.ttl or nil) or 0)
+    seen.ends, seen.is_late = math.min(ends, latest), ends > latest
+  end
   seen.ours = seen.holder and seen.holder == seen.noted and seen.term and true
   return seen
+end
+
+-- Holds the lease for a ttl from now, and notes its end. Makes a key that vanished again. A full
+-- server allows all of it, because the first command can't take memory.
+local function hold(candidate, ttl)
+  local ends = text(now + tonumber(ttl))
+  if redis.call('PEXPIREAT', KEYS[1], ends) == 0 then
+    redis.call('SET', KEYS[1], candidate)
+    redis.call('PEXPIREAT', KEYS[1], ends)
+  end
+  redis.call('HSET', KEYS[2], 'ends', ends, 'ttl', ttl)
 end
 
 -- How long nothing new is granted, in ms, and the run id (R2). The marker tells since when this
@@ -64,7 +84,7 @@ local function sight(kind, seen, left)
     local rest = seen.ours and {seen.term, seen.ttl, seen.since, seen.metadata or ''}
       or {'', '', '', ''}
     answer[6] = seen.holder
-    answer[7] = text(redis.call('PTTL', KEYS[1]))
+    answer[7] = text(seen.ends and seen.ends - now or redis.call('PTTL', KEYS[1]))
     for index = 1, 4 do
       answer[7 + index] = rest[index]
     end

@@ -2,13 +2,17 @@
 -- ARGV: candidate, term or '', seq, memory in ms, election, channel of hints, how to publish.
 local seen = look()
 local named = ARGV[2] ~= ''
-local held = seen.ours and seen.holder == ARGV[1]
-local vacates = held and ((named and seen.term == ARGV[2])
+local noted = seen.noted == ARGV[1] and seen.term and true
+local done = noted and ((named and seen.term == ARGV[2])
   or (not named and at_most(seen.seq, ARGV[3])))
+local vacates = done and seen.ours
 if vacates then
   -- First, and allowed on a full server. The term stays.
   redis.call('DEL', KEYS[1])
-  redis.call('HDEL', KEYS[2], 'holder')
+  redis.call('HDEL', KEYS[2], 'holder', 'ends')
+elseif done and seen.holder then
+  -- A foreign client took the key when it had vanished. Its own release frees the lease at once.
+  redis.call('HDEL', KEYS[2], 'ends')
 end
 -- Acquires up to this one are refused when they arrive late (C2); a late release lowers nothing.
 local before = redis.call('GET', KEYS[3])

@@ -3,9 +3,5 @@ local seen = look()
 if not seen.ours or seen.holder ~= ARGV[1] or seen.term ~= ARGV[2] then
   return sight('refused', seen)
 end
--- A full server allows this.
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-if seen.ttl ~= ARGV[3] then
-  redis.call('HSET', KEYS[2], 'ttl', ARGV[3])
-end
+hold(ARGV[1], ARGV[3])
 return granted(seen.term, seen.asked == '1')

@@ -328,14 +328,23 @@ async fn eviction(session: &Session, info: &Info, ttl: Duration, report: &mut Re
     let limit: u64 = info.get("maxmemory").and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
     report.fact("eviction", format!("{policy}, limit {limit} bytes"));
     if policy != "noeviction" {
-        let level = if limit > 0 { Level::Safety } else { Level::Advice };
+        // Others spare keys that do not expire, and so the notes with the end of each lease.
+        let takes_notes = policy.starts_with("allkeys");
+        let level = if limit > 0 && takes_notes { Level::Safety } else { Level::Advice };
+        let seconds = ttl.as_secs();
+        let because = match takes_notes {
+            true => format!(
+                "a lease that is evicted with its notes is granted to somebody else while its \
+                 holder trusts itself, for up to {seconds} s"
+            ),
+            false => format!(
+                "clients that use the plain key take a lease that is evicted while its holder \
+                 trusts itself, for up to {seconds} s; tenure itself keeps to the noted end"
+            ),
+        };
         report.find(
             Finding::new(level, format!("keys may be thrown away ({policy})"))
-                .because(format!(
-                    "a lease that is evicted is granted to somebody else while its holder trusts \
-                     itself, for up to {} s",
-                    ttl.as_secs()
-                ))
+                .because(because)
                 .so("set maxmemory-policy noeviction, or give tenure a server of its own"),
         );
     }
