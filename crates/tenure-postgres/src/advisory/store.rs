@@ -127,6 +127,18 @@ impl AdvisoryStore {
         self.0.tables.migration_sql()
     }
 
+    /// Has every term that is issued here from now on be above this one; see
+    /// [`PostgresStore::raise_terms`]. It needs the tables.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: if the future is dropped it may be done or not. Doing it again is harmless.
+    ///
+    /// # Errors
+    /// As those of [`PostgresStore::raise_terms`].
+    pub async fn raise_terms(&self, above: Term) -> Result<Term, Error> {
+        self.0.tables.raise_terms(above).await
+    }
+
     /// The names of all elections that somebody led here since `tenure migrate`, in order. A lock
     /// does not tell its name.
     ///
@@ -420,15 +432,14 @@ const RESIDUAL: [&str; 12] = [
     "a process that dies frees its locks at once, also while children of it still run; only a \
      fence stops those",
     "terms are numbers of transactions: durable over crashes, but a restored backup or a standby \
-     that lagged can issue some again; raise term_offset then",
-    "a floor above the number of the next transaction can't be honoured and is refused with the \
-     term_offset that would",
+     that lagged can issue some again; raise them then, with `tenure migrate --terms-above`",
+    "without the tables of `tenure migrate` a floor above the number of the next transaction can't \
+     be honoured, and is refused with the term_offset that would",
     "the last term of a vacant election is known to those who saw it only",
     "foreign clients that take the lock by themselves are polled for, can't be asked to resign, \
      and have no term",
-    "the fence, metadata, posts and the ledger need the tables of `tenure migrate`, made before \
-     the candidates start, and the rights that roles.sql grants: a candidate without them takes \
-     over past a fence",
+    "the fence, metadata, posts and the ledger need the tables of `tenure migrate`, and the rights \
+     that roles.sql grants: where somebody has made the tables, a candidate without them is refused",
     "each election that is led takes two places in the server's table of locks, which has \
      max_locks_per_transaction * (max_connections + max_prepared_transactions) of them",
     "whoever waits for the end of a leader has a snapshot for up to 30 s at a time, and VACUUM \
