@@ -6,9 +6,10 @@
 -- A row is never deleted: it keeps the term. A vacant one has an empty `leader_id`; a name that
 -- nobody ever led has term 0. The columns of tenure's own come after those of the older design.
 --
--- A term is `term + tenure_base`. The column of the older design stays an integer, which its clients
--- read; a floor that does not fit there is kept in the base. It is 0 or beyond all integers, so that
--- a number is never both a term and a column of different reigns: the fence takes either.
+-- A term is `term + tenure_base`. The column of the older design stays an integer, which its
+-- clients read; a floor that does not fit there is kept in the base. It is 0 or beyond all
+-- integers, so that a number is never both a term and a column of different reigns: the fence
+-- takes either.
 -- Without an index but the key, and with room in each page, a renewal stays in its page (P5).
 CREATE TABLE IF NOT EXISTS @schema@.@table@ (
     service_name varchar(255) PRIMARY KEY,
@@ -81,6 +82,9 @@ CREATE TABLE IF NOT EXISTS @schema@.tenure_floor (
     term bigint NOT NULL CHECK (term BETWEEN 1 AND 9007199254740990),
     at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+-- Without it the plan would be one that is worth compiling, in the eyes of a planner that is kept
+-- from reading whole tables: half a second for the first grant of a session.
+CREATE INDEX IF NOT EXISTS tenure_floor_term ON @schema@.tenure_floor (term);
 
 -- Which acquires a release has overtaken (C2).
 CREATE TABLE IF NOT EXISTS @schema@.@released@ (

@@ -13,8 +13,8 @@ CREATE TABLE IF NOT EXISTS @schema@.tenure_advisory (
     ttl_ms integer NOT NULL,
     since timestamptz NOT NULL,
     metadata jsonb,
-    -- Whether the election is one by an advisory lock at present, and not one in the table of leases
-    -- (P8). It changes with the hands, and only from somebody who does not lead any more.
+    -- Whether the election is one by an advisory lock at present, and not one in the table of
+    -- leases (P8). It changes with the hands, and only from somebody who does not lead any more.
     leads boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 
@@ -24,8 +24,8 @@ CREATE OR REPLACE FUNCTION @schema@.tenure_advisory_fence_key(p_key bigint) RETU
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN pg_catalog.hashtextextended(p_key::text, 1414213);
 
--- Whether this session holds the lock of an election. Its liveness lock tells it from a later one of
--- the same pid.
+-- Whether this session holds the lock of an election. Its liveness lock tells it from a later one
+-- of the same pid.
 CREATE OR REPLACE FUNCTION @schema@.tenure_advisory_holds(p_pid integer, p_key bigint)
 RETURNS boolean
 LANGUAGE plpgsql
@@ -43,8 +43,8 @@ END
 $tenure$;
 
 -- Makes the election one of the table of leases, for whoever has locked its row there and is about
--- to take it. `held`: an advisory lock leads it. `busy`: a transaction is at it, a fenced one perhaps.
--- `free`: it is done, and the new term must be above this one.
+-- to take it. `held`: an advisory lock leads it. `busy`: a transaction is at it, a fenced one
+-- perhaps. `free`: it is done, and the new term must be above this one.
 CREATE OR REPLACE FUNCTION @schema@.tenure_leave_advisory(p_name text)
 RETURNS TABLE (state text, term bigint, holder text)
 LANGUAGE plpgsql
@@ -92,9 +92,9 @@ $tenure$;
 
 -- Begins a term for elections whose locks the caller's session holds: a number for all of them, and
 -- a row for each. Whoever is fenced keeps its successor out: such a row is skipped, nothing waits,
--- and the pids are told. An election that is led in the table of leases is left alone, and its leader
--- is told (P8). A term is above all that were issued before, and at least what is asked for: where
--- the number is not, the next one that is.
+-- and the pids are told. An election that is led in the table of leases is left alone, and its
+-- leader is told (P8). A term is above all that were issued before, and at least what is asked for:
+-- where the number is not, the next one that is.
 --
 -- Each election has the same place in all arrays; the masks are those of the term locks, by which
 -- others read the term.

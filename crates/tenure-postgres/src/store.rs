@@ -104,8 +104,8 @@ impl PostgresStore {
     }
 
     /// Has every term that is issued here from now on be above this one, in all elections and for
-    /// both kinds of stores: for moving here from another store (C5). A term that is held stays what
-    /// it is until its reign ends. Returns the greatest that was ever given; it never falls.
+    /// both kinds of stores: for moving here from another store (C5). A term that is held stays
+    /// what it is until its reign ends. Returns the greatest that was ever given; it never falls.
     ///
     /// # Cancel safety
     /// Not cancel safe: if the future is dropped it may be done or not. Doing it again is harmless.

@@ -256,7 +256,8 @@ async fn needs_postgres_a_privilege_that_is_taken_away_ends_a_reign_and_no_candi
     let admin = Session::open(&server.url("postgres")).await;
     let grant = "GRANT SELECT, INSERT, UPDATE ON leader_election TO app; \
                  GRANT SELECT, INSERT, UPDATE, DELETE ON leader_election_released TO app; \
-                 GRANT SELECT ON tenure_migrations TO app";
+                 GRANT SELECT, INSERT, UPDATE ON tenure_advisory TO app; \
+                 GRANT SELECT ON tenure_migrations, tenure_floor TO app";
     admin.run(&format!("CREATE ROLE app LOGIN; {grant}")).await;
     let group = Group::start(stores(&[server.url("app")]), TTL).await;
     let first = group.leads_within(TTL).await;

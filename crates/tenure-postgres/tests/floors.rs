@@ -128,8 +128,8 @@ async fn needs_postgres_terms_of_locks_go_on_above_those_of_another_store() {
         granted(player.renew("e", next).await);
         granted(player.release("e", next).await);
         let lock = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 \
-                    AND mode = 'ExclusiveLock' AND classid NOT IN (1952804469, 1952804468) \
-                    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+                    AND mode = 'ExclusiveLock' AND classid NOT IN (1952804469, 1952804468) AND \
+                    database = (SELECT oid FROM pg_database WHERE datname = current_database())";
         assert_eq!(session.number(lock).await, 0, "and nothing of it is left");
     }
     // To the lease and back: above all of them without a word.

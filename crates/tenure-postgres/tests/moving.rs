@@ -166,7 +166,7 @@ fn restore(options: &[&str], from: &str, to: &str) -> Result<(), String> {
 async fn contents(session: &Session) -> Vec<String> {
     let mut all = Vec::new();
     for sql in [
-        "SELECT service_name || ' ' || leader_id || ' ' || term || ' ' || \
+        "SELECT service_name || ' ' || leader_id || ' ' || term || ' ' || tenure_base || ' ' || \
          coalesce(tenure_ttl_us, 0) || ' ' || tenure_seq FROM leader_election",
         "SELECT row_to_json(t)::text FROM leader_election_released AS t",
         "SELECT row_to_json(t)::text FROM tenure_message AS t",
@@ -174,6 +174,7 @@ async fn contents(session: &Session) -> Vec<String> {
         "SELECT row_to_json(t)::text FROM tenure_ledger_job AS t",
         "SELECT row_to_json(t)::text FROM tenure_advisory AS t",
         "SELECT version::text FROM tenure_migrations",
+        "SELECT row_to_json(t)::text FROM tenure_floor AS t",
     ] {
         let rows = session.client.query(sql, &[]).await.unwrap();
         let mut rows: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
@@ -193,6 +194,10 @@ async fn needs_postgres_a_restored_dump_of_data_keeps_every_term() {
     }
     let (old, store) = both(&server).await;
     let a = Player::new(&store, "a", 1).with_ttl(Duration::from_secs(2));
+    let low = a.takes("low", 1).await;
+    granted(a.release("low", low, 1).await);
+    // Beyond what the column holds, too.
+    store.raise_terms(Term::new(1_794_960_000_123).unwrap()).await.unwrap();
     let mut last = Term::FIRST;
     for seq in 1..=3 {
         last = a.takes("vacant", seq).await;
@@ -213,6 +218,7 @@ async fn needs_postgres_a_restored_dump_of_data_keeps_every_term() {
         // What is issued next is above all of them, whichever kind issues it.
         let b = Player::new(&store, "b", 2);
         assert_eq!(b.takes("vacant", 1).await.get(), last.get() + 1);
+        assert!(b.takes("low", 1).await.get() > 1_794_960_000_123, "the floor came, too");
         let lock = Locker::new(&new.store(), "lock");
         let next = lock.takes("lock").await;
         assert!(next > by_lock, "{next} after {by_lock}");

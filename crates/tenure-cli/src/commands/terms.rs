@@ -1,5 +1,5 @@
-//! Raises the terms of elections in a store that keeps no floor for all of them: each is taken for an
-//! instant under a term above the one that was given, and given back (C5).
+//! Raises the terms of elections in a store that keeps no floor for all of them: each is taken for
+//! an instant under a term above the one that was given, and given back (C5).
 
 use std::time::Duration;
 

@@ -20,6 +20,7 @@ use super::config::AdvisoryConfig;
 use super::key;
 use super::lease::Lease;
 use super::sight::{self, Seen};
+use super::tables;
 use crate::{error, link};
 
 /// The first server that ends silent sessions, and the first that numbers transactions as needed.
@@ -147,9 +148,7 @@ impl Conn {
     async fn set_up(&mut self, direct: bool) -> Result<(), Trouble> {
         let schema = self.config.base.names.schema().to_owned();
         let table = self.config.base.names.table().to_owned();
-        let values: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&schema, Type::TEXT), (&table, Type::TEXT)];
-        let rows = self.query(include_str!("sql/server.sql"), &values).await?;
+        let rows = self.query(tables::SERVER_SQL, &tables::of(&schema, &table)).await?;
         let row = one(&rows)?;
         let version: i32 = column(row, 0)?;
         self.evicts = evicts(version, self.config.frozen_may_stay).map_err(Trouble::Said)?;
@@ -159,14 +158,7 @@ impl Conn {
         if !direct {
             self.refuse_pooler(column(row, 2)?).await?;
         }
-        self.tables = column::<Option<bool>>(row, 4)?.unwrap_or(false);
-        // Whoever does not use the tables takes over past a fence, and knows of no floor.
-        if column(row, 3)? && !self.tables {
-            return Err(Trouble::Said(no_rights(&schema)));
-        }
-        if let (false, Some(others)) = (self.tables, column::<Option<String>>(row, 5)?) {
-            return Err(Trouble::Said(elsewhere(&schema, &others)));
-        }
+        self.tables = tables::usable(row, &schema).map_err(Trouble::Said)?;
         let mut settings = self.settings();
         settings.push(("application_name", key::application_name(&self.candidate)));
         settings.push((self.evicts, "0".to_owned()));
@@ -435,29 +427,6 @@ fn evicts(version: i32, frozen_may_stay: bool) -> Result<&'static str, Error> {
             format!("the server is PostgreSQL {major}, and 13 is the oldest that will do"),
         )),
     }
-}
-
-/// Others fence here, and this role would not see it.
-fn no_rights(schema: &str) -> Error {
-    error::new(
-        ErrorKind::Denied,
-        format!(
-            "this role may not use the tables of `tenure migrate` in the schema {schema:?}, and \
-             would take over past a fence; have the owner grant what roles.sql lists"
-        ),
-    )
-}
-
-/// The same locks are elections of another schema.
-fn elsewhere(schema: &str, others: &str) -> Error {
-    error::new(
-        ErrorKind::Config,
-        format!(
-            "the schema {schema:?} has no tables of `tenure migrate`, and {others} has: whoever \
-             leads without them takes over past a fence; name that one, as in ?schema=NAME, or \
-             run `tenure migrate` for this one"
-        ),
-    )
 }
 
 fn pooled() -> Error {

@@ -34,7 +34,8 @@ SELECT 'EXECUTE on ' || pg_catalog.string_agg(
     ORDER BY p.proname), true
 FROM place
 JOIN pg_catalog.pg_proc AS p ON p.pronamespace = place.oid
-WHERE p.proname LIKE 'tenure\_%' AND p.proname <> 'tenure_raise_terms' AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
+WHERE p.proname LIKE 'tenure\_%' AND p.proname <> 'tenure_raise_terms'
+    AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
     -- A trigger asks nobody for it.
     AND p.prorettype <> 'pg_catalog.trigger'::pg_catalog.regtype
 HAVING pg_catalog.count(*) > 0

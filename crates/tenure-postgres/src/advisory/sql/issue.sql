@@ -1,7 +1,7 @@
 -- A term: the number of this transaction, made durable by a record of its own in the log (A1). It
 -- counts once this statement has been answered, because that is after its commit. The term locks
--- beside the elections let others read it. Where `tenure migrate` has been since this session began,
--- there is none: what is fenced there would not be seen here.
+-- beside the elections let others read it. Where `tenure migrate` has been since this session
+-- began, there is none: what is fenced there would not be seen here.
 WITH issued AS MATERIALIZED (
     SELECT pg_catalog.set_config('synchronous_commit', CASE
             WHEN pg_catalog.current_setting('synchronous_commit') IN
