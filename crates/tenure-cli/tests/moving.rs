@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
-#[allow(dead_code, reason = "each test file uses a part of it")]
 mod servers;
 mod support;
 
