@@ -17,7 +17,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE
     ON :"schema".tenure_ledger, :"schema".tenure_ledger_job TO :"app";
 -- The terms of elections by advisory locks.
 GRANT SELECT, INSERT, UPDATE ON :"schema".tenure_advisory TO :"app";
-GRANT SELECT ON :"schema".tenure_migrations TO :"app";
+GRANT SELECT ON :"schema".tenure_migrations, :"schema".tenure_floor TO :"app";
 -- By name: the schema may hold functions of others. These matter where EXECUTE was revoked from
 -- PUBLIC.
 GRANT EXECUTE ON FUNCTION
@@ -28,9 +28,12 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tenure_advisory_begin,
     :"schema".tenure_advisory_end_fence,
     :"schema".tenure_advisory_fence,
+    :"schema".tenure_advisory_fence_key,
+    :"schema".tenure_advisory_holds,
     :"schema".tenure_advisory_warm_up,
     :"schema".tenure_apply,
     :"schema".tenure_backlog,
+    :"schema".tenure_base_for,
     :"schema".tenure_channel_key,
     :"schema".tenure_cron_request,
     :"schema".tenure_durably,
@@ -40,11 +43,15 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tenure_fence_key,
     :"schema".tenure_guard,
     :"schema".tenure_is_advisory,
+    :"schema".tenure_least,
+    :"schema".tenure_leave_advisory,
     :"schema".tenure_ledger_record,
     :"schema".tenure_post,
     :"schema".tenure_post_all,
+    :"schema".tenure_refuse_other,
     :"schema".tenure_replay,
     :"schema".tenure_take,
+    :"schema".tenure_term,
     :"schema".tenure_tick,
     :"schema".tenure_unix_ms,
     :"schema".tenure_warm_up

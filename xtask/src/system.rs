@@ -46,6 +46,7 @@ const NEEDS: &[Need] = &[
     need("needs_root_", &[], Part::System).for_root(),
     need("needs_faketime_", &[FAKETIME], Part::System),
     need("needs_postgres_", &[POSTGRES, PGBOUNCER, FAKETIME], Part::Postgres),
+    need("needs_stores_", &[POSTGRES, REDIS], Part::Postgres),
     need("needs_redis_", &[REDIS], Part::Redis),
     need("needs_netns_", &[REDIS, IP, NFT], Part::Redis).for_root().in_netns(),
     need("needs_browser_", &[BROWSER], Part::Sidecar),

@@ -5,6 +5,11 @@
 
 -- A row is never deleted: it keeps the term. A vacant one has an empty `leader_id`; a name that
 -- nobody ever led has term 0. The columns of tenure's own come after those of the older design.
+--
+-- A term is `term + tenure_base`. The column of the older design stays an integer, which its
+-- clients read; a floor that does not fit there is kept in the base. It is 0 or beyond all
+-- integers, so that a number is never both a term and a column of different reigns: the fence
+-- takes either.
 -- Without an index but the key, and with room in each page, a renewal stays in its page (P5).
 CREATE TABLE IF NOT EXISTS @schema@.@table@ (
     service_name varchar(255) PRIMARY KEY,
@@ -15,7 +20,8 @@ CREATE TABLE IF NOT EXISTS @schema@.@table@ (
     tenure_ttl_us bigint,
     tenure_seq bigint NOT NULL DEFAULT 0,
     tenure_asked boolean NOT NULL DEFAULT false,
-    tenure_since timestamptz
+    tenure_since timestamptz,
+    tenure_base bigint NOT NULL DEFAULT 0 CHECK (tenure_base = 0 OR tenure_base > 2147483647)
 ) WITH (fillfactor = 40);
 
 -- A table of another program must not be touched.
@@ -56,16 +62,29 @@ BEGIN
     -- Constant defaults are not written into each row: this takes an instant.
     IF (SELECT count(*) FROM pg_catalog.pg_attribute
         WHERE attrelid = @table_literal@::regclass AND NOT attisdropped AND attname IN
-            ('tenure_ttl_us', 'tenure_seq', 'tenure_asked', 'tenure_since')) < 4 THEN
+            ('tenure_ttl_us', 'tenure_seq', 'tenure_asked', 'tenure_since', 'tenure_base')) < 5
+    THEN
         ALTER TABLE @schema@.@table@
             ADD COLUMN IF NOT EXISTS tenure_ttl_us bigint,
             ADD COLUMN IF NOT EXISTS tenure_seq bigint NOT NULL DEFAULT 0,
             ADD COLUMN IF NOT EXISTS tenure_asked boolean NOT NULL DEFAULT false,
-            ADD COLUMN IF NOT EXISTS tenure_since timestamptz;
+            ADD COLUMN IF NOT EXISTS tenure_since timestamptz,
+            ADD COLUMN IF NOT EXISTS tenure_base bigint NOT NULL DEFAULT 0
+                CHECK (tenure_base = 0 OR tenure_base > 2147483647);
         ALTER TABLE @schema@.@table@ SET (fillfactor = 40);
     END IF;
 END
 $tenure$;
+
+-- Terms of former stores: each term that is issued here is above all of these (C5). Rows are only
+-- ever added, so that a restored dump can't lower it.
+CREATE TABLE IF NOT EXISTS @schema@.tenure_floor (
+    term bigint NOT NULL CHECK (term BETWEEN 1 AND 9007199254740990),
+    at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+-- Without it the plan would be one that is worth compiling, in the eyes of a planner that is kept
+-- from reading whole tables: half a second for the first grant of a session.
+CREATE INDEX IF NOT EXISTS tenure_floor_term ON @schema@.tenure_floor (term);
 
 -- Which acquires a release has overtaken (C2).
 CREATE TABLE IF NOT EXISTS @schema@.@released@ (

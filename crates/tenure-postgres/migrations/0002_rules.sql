@@ -13,6 +13,38 @@ CREATE OR REPLACE FUNCTION @schema@.tenure_expires(
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN p_last + coalesce(p_ttl_us, greatest(90000000, p_caller_us)) * interval '1 microsecond';
 
+-- With which base the column is a term of at least p_least. A base is beyond all integers, if there
+-- is one.
+CREATE OR REPLACE FUNCTION @schema@.tenure_base_for(
+    p_column bigint, p_base bigint, p_least bigint
+) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN p_column + p_base >= coalesce(p_least, 0) THEN p_base
+    ELSE greatest(p_least - p_column, 2147483648) END;
+
+-- The least term that may be issued here, by what was raised with `tenure migrate` (C5).
+CREATE OR REPLACE FUNCTION @schema@.tenure_least() RETURNS bigint
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+    SELECT coalesce(max(f.term), 0) + 1 FROM @schema@.tenure_floor AS f;
+$tenure$;
+
+-- Has all terms that are issued from now on be above this one. A term that is held stays what it is
+-- until its reign ends. Returns the greatest that was ever given.
+CREATE OR REPLACE FUNCTION @schema@.tenure_raise_terms(p_above bigint) RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+BEGIN
+    PERFORM @schema@.tenure_durably();
+    IF p_above >= @schema@.tenure_least() THEN
+        INSERT INTO @schema@.tenure_floor (term) VALUES (p_above);
+    END IF;
+    RETURN @schema@.tenure_least() - 1;
+END
+$tenure$;
+
 -- Which advisory lock shows in `pg_locks` that a transaction is fenced (P3).
 CREATE OR REPLACE FUNCTION @schema@.tenure_fence_key(p_name text) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -29,6 +61,7 @@ DECLARE
     v_own boolean := coalesce(current_setting('tenure.own', true), '') = 'on';
     v_now timestamptz := clock_timestamp();
     v_held boolean;
+    v_other record;
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
         RAISE EXCEPTION 'the terms in % must not be lost; vacate leases with step_down', TG_RELID
@@ -41,12 +74,18 @@ BEGIN
     END IF;
     IF TG_OP = 'INSERT' THEN
         IF NOT v_own THEN
-            NEW.term := CASE WHEN NEW.leader_id = '' THEN 0 ELSE 1 END;
+            -- A new name, or a row of a dump that is restored: its term is kept (P8). A lease in it
+            -- counts from now, because its holder may have renewed it since.
+            NEW.term := greatest(NEW.term, CASE WHEN NEW.leader_id = '' THEN 0 ELSE 1 END);
             NEW.last_heartbeat := v_now;
-            NEW.tenure_ttl_us := NULL;
-            NEW.tenure_seq := 0;
-            NEW.tenure_asked := false;
-            NEW.tenure_since := v_now;
+            NEW.tenure_since := coalesce(NEW.tenure_since, v_now);
+            IF NEW.leader_id <> '' THEN
+                SELECT l.* INTO v_other FROM @schema@.tenure_leave_advisory(NEW.service_name) AS l;
+                PERFORM @schema@.tenure_refuse_other(NEW.service_name, v_other.state,
+                    v_other.holder);
+                NEW.tenure_base := @schema@.tenure_base_for(NEW.term, NEW.tenure_base,
+                    greatest(@schema@.tenure_least(), v_other.term + 1));
+            END IF;
         END IF;
         RETURN NEW;
     END IF;
@@ -56,6 +95,10 @@ BEGIN
     IF NEW.service_name <> OLD.service_name THEN
         RAISE EXCEPTION 'the election % can''t be renamed', OLD.service_name
             USING ERRCODE = 'TN003';
+    END IF;
+    IF NEW.tenure_base <> OLD.tenure_base AND NOT v_own THEN
+        RAISE EXCEPTION 'the base of the terms of % can''t be changed; use `tenure migrate '
+            '--terms-above`', OLD.service_name USING ERRCODE = 'TN003';
     END IF;
     IF NEW.leader_id = '' AND OLD.leader_id <> '' AND NEW.term = OLD.term THEN
         -- Vacated. The term stays.
@@ -92,6 +135,10 @@ BEGIN
             OLD.service_name USING ERRCODE = 'lock_not_available';
     END IF;
     IF NOT v_own THEN
+        SELECT l.* INTO v_other FROM @schema@.tenure_leave_advisory(OLD.service_name) AS l;
+        PERFORM @schema@.tenure_refuse_other(OLD.service_name, v_other.state, v_other.holder);
+        NEW.tenure_base := @schema@.tenure_base_for(NEW.term, OLD.tenure_base,
+            greatest(@schema@.tenure_least(), v_other.term + 1));
         NEW.last_heartbeat := v_now;
         NEW.tenure_ttl_us := NULL;
         NEW.tenure_seq := 0;

@@ -13,6 +13,7 @@ DECLARE
     v_ttl_us bigint := greatest(coalesce(p_timeout_seconds, 30), 1)::bigint * 1000000;
     v_now timestamptz;
     v_row record;
+    v_other record;
 BEGIN
     IF p_candidate_id IS NULL OR p_candidate_id = '' THEN
         RAISE EXCEPTION 'p_candidate_id is empty; give each instance an id of its own'
@@ -55,15 +56,32 @@ BEGIN
     SELECT t.* INTO v_row FROM @schema@.@table@ AS t
     WHERE t.service_name = p_service_name FOR UPDATE SKIP LOCKED;
     v_now := clock_timestamp();
-    -- Not found: somebody else is taking it, or a fenced transaction is not over.
-    IF NOT FOUND OR v_row.leader_id <> '' AND v_now < @schema@.tenure_expires(
+    IF NOT FOUND THEN
+        -- Somebody else is taking it, or a fenced transaction is not over. One that has lasted for
+        -- too long is ended (P3): in a fleet of such clients nobody else would.
+        BEGIN
+            PERFORM @schema@.tenure_end_fence(p_service_name, 10000000);
+        EXCEPTION WHEN insufficient_privilege THEN
+            RAISE WARNING 'a fenced transaction of % has outlasted its lease, and this role may '
+                'not end it: %', p_service_name, SQLERRM;
+        END;
+        RETURN false;
+    END IF;
+    IF v_row.leader_id <> '' AND v_now < @schema@.tenure_expires(
         v_row.last_heartbeat, v_row.tenure_ttl_us, v_ttl_us)
     THEN
+        RETURN false;
+    END IF;
+    SELECT l.* INTO v_other FROM @schema@.tenure_leave_advisory(p_service_name) AS l;
+    IF v_other.state <> 'free' THEN
+        -- The election is led by an advisory lock (P8).
         RETURN false;
     END IF;
     PERFORM set_config('tenure.own', 'on', true);
     UPDATE @schema@.@table@ AS t
     SET leader_id = p_candidate_id, term = v_row.term + 1, last_heartbeat = v_now,
+        tenure_base = @schema@.tenure_base_for(v_row.term + 1, v_row.tenure_base,
+            greatest(@schema@.tenure_least(), v_other.term + 1)),
         metadata = '{}', tenure_ttl_us = v_ttl_us, tenure_seq = 0, tenure_asked = false,
         tenure_since = v_now
     WHERE t.service_name = p_service_name;

@@ -13,9 +13,9 @@ CREATE OR REPLACE FUNCTION @schema@.tenure_apply(
     p_verb text[], p_name text[], p_candidate text[], p_seq bigint[], p_term bigint[],
     p_floor bigint[], p_ttl_us bigint[], p_metadata text[]
 ) RETURNS TABLE (
-    place bigint, outcome text, clock_us bigint, term integer, asked boolean, expired_us bigint,
+    place bigint, outcome text, clock_us bigint, term bigint, asked boolean, expired_us bigint,
     holder text, remaining_us bigint, ttl_us bigint, since_ms bigint, metadata text,
-    fenced_us bigint, fenced_by integer[]
+    fenced_us bigint, fenced_by integer[], led_by text
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -37,6 +37,11 @@ DECLARE
     v_heal boolean;
     v_healed boolean;
     v_term bigint;
+    v_least bigint;
+    v_column bigint;
+    v_base bigint;
+    v_other record;
+    v_away boolean;
     v_sweep boolean := false;
 BEGIN
     -- An older snapshot would not see what others did before a row was locked.
@@ -91,6 +96,8 @@ BEGIN
         expired_us := NULL;
         fenced_us := NULL;
         fenced_by := NULL;
+        led_by := NULL;
+        v_away := false;
         IF o.verb = 'acquire' THEN
             -- Looked at before it is locked: who only asks holds up nobody.
             SELECT t.* INTO r FROM @schema@.@table@ AS t WHERE t.service_name = o.name;
@@ -103,7 +110,7 @@ BEGIN
                 outcome := 'refused';
             ELSE
                 -- The same term again (C1) is no change of hands, and passes under a fence.
-                v_heal := v_held AND (o.term IS NULL OR r.term > o.term);
+                v_heal := v_held AND (o.term IS NULL OR r.term + r.tenure_base > o.term);
                 IF v_heal THEN
                     SELECT t.* INTO r FROM @schema@.@table@ AS t
                     WHERE t.service_name = o.name FOR NO KEY UPDATE SKIP LOCKED;
@@ -116,7 +123,7 @@ BEGIN
                     r.last_heartbeat, r.tenure_ttl_us, o.ttl_us);
                 v_held := r.leader_id <> '' AND v_now < v_expires;
                 v_healed := v_held AND r.leader_id = o.candidate
-                    AND (o.term IS NULL OR r.term > o.term);
+                    AND (o.term IS NULL OR r.term + r.tenure_base > o.term);
                 IF NOT FOUND THEN
                     outcome := 'busy';
                 ELSIF v_held AND r.leader_id <> o.candidate OR EXISTS (
@@ -133,8 +140,22 @@ BEGIN
                     -- It ran out in between, and this lock is not enough for a new term.
                     outcome := 'busy';
                 ELSE
-                    v_term := greatest(r.term + 1::bigint, o.floor, o.term + 1);
-                    IF v_term > 2147483647 THEN
+                    SELECT l.* INTO v_other FROM @schema@.tenure_leave_advisory(o.name) AS l;
+                    v_least := coalesce(v_least, @schema@.tenure_least());
+                    v_term := greatest(r.term + r.tenure_base + 1, o.floor, o.term + 1, v_least,
+                        v_other.term + 1);
+                    -- Far ahead is a matter of the base, so that the column has room left.
+                    v_column := v_term - r.tenure_base;
+                    IF v_column > 1073741823 THEN
+                        v_column := r.term + 1::bigint;
+                    END IF;
+                    v_base := @schema@.tenure_base_for(v_column, r.tenure_base, v_term);
+                    v_away := v_other.state <> 'free';
+                    IF v_away THEN
+                        -- It is one by an advisory lock, and that one is led or fenced (P8).
+                        outcome := CASE v_other.state WHEN 'held' THEN 'elsewhere' ELSE 'busy' END;
+                        led_by := v_other.holder;
+                    ELSIF v_column > 2147483647 OR v_column + v_base > 9007199254740991 THEN
                         outcome := 'used up';
                     ELSE
                         IF r.leader_id <> '' AND NOT v_held THEN
@@ -142,7 +163,8 @@ BEGIN
                                 r.tenure_ttl_us, greatest(90000000, o.ttl_us));
                         END IF;
                         UPDATE @schema@.@table@ AS t SET leader_id = o.candidate,
-                            term = v_term, last_heartbeat = v_now, metadata = o.metadata::jsonb,
+                            term = v_column, tenure_base = v_base, last_heartbeat = v_now,
+                            metadata = o.metadata::jsonb,
                             tenure_ttl_us = o.ttl_us, tenure_seq = o.seq, tenure_asked = false,
                             tenure_since = v_now
                         WHERE t.service_name = o.name RETURNING t.* INTO r;
@@ -150,7 +172,7 @@ BEGIN
                     END IF;
                 END IF;
             END IF;
-            IF outcome = 'busy' THEN
+            IF outcome = 'busy' AND NOT v_away THEN
                 SELECT t.* INTO r FROM @schema@.@table@ AS t WHERE t.service_name = o.name;
                 fenced_us := extract(epoch FROM v_now - CASE WHEN r.leader_id = '' THEN
                     r.last_heartbeat ELSE @schema@.tenure_expires(r.last_heartbeat,
@@ -170,7 +192,8 @@ BEGIN
 
         ELSIF o.verb = 'renew' THEN
             SELECT t.* INTO r FROM @schema@.@table@ AS t
-            WHERE t.service_name = o.name AND t.leader_id = o.candidate AND t.term = o.term
+            WHERE t.service_name = o.name AND t.leader_id = o.candidate
+                AND t.term + t.tenure_base = o.term
             FOR NO KEY UPDATE SKIP LOCKED;
             v_now := clock_timestamp();
             IF FOUND AND v_now < @schema@.tenure_expires(
@@ -183,7 +206,8 @@ BEGIN
                 outcome := 'granted';
             ELSE
                 SELECT t.* INTO r FROM @schema@.@table@ AS t WHERE t.service_name = o.name;
-                outcome := CASE WHEN r.leader_id = o.candidate AND r.term = o.term
+                outcome := CASE WHEN r.leader_id = o.candidate
+                    AND r.term + r.tenure_base = o.term
                     AND v_now < @schema@.tenure_expires(r.last_heartbeat, r.tenure_ttl_us, NULL)
                     THEN 'busy' ELSE 'refused' END;
             END IF;
@@ -202,7 +226,8 @@ BEGIN
                 v_sweep := true;
                 outcome := 'refused';
                 IF r.leader_id = o.candidate
-                    AND (o.term IS NULL AND r.tenure_seq <= o.seq OR r.term = o.term)
+                    AND (o.term IS NULL AND r.tenure_seq <= o.seq
+                        OR r.term + r.tenure_base = o.term)
                     AND v_now < @schema@.tenure_expires(r.last_heartbeat, r.tenure_ttl_us, NULL)
                 THEN
                     UPDATE @schema@.@table@ AS t SET leader_id = ''
@@ -214,7 +239,7 @@ BEGIN
         ELSIF o.verb = 'ask' THEN
             SELECT t.* INTO r FROM @schema@.@table@ AS t
             WHERE t.service_name = o.name AND t.leader_id <> ''
-                AND (o.term IS NULL OR t.term = o.term)
+                AND (o.term IS NULL OR t.term + t.tenure_base = o.term)
             FOR NO KEY UPDATE SKIP LOCKED;
             v_now := clock_timestamp();
             IF FOUND AND v_now < @schema@.tenure_expires(
@@ -225,7 +250,8 @@ BEGIN
                 outcome := 'granted';
             ELSE
                 SELECT t.* INTO r FROM @schema@.@table@ AS t WHERE t.service_name = o.name;
-                outcome := CASE WHEN r.leader_id <> '' AND (o.term IS NULL OR r.term = o.term)
+                outcome := CASE WHEN r.leader_id <> ''
+                    AND (o.term IS NULL OR r.term + r.tenure_base = o.term)
                     AND v_now < @schema@.tenure_expires(r.last_heartbeat, r.tenure_ttl_us, NULL)
                     THEN 'busy' ELSE 'refused' END;
             END IF;
@@ -238,7 +264,7 @@ BEGIN
 
         place := o.place;
         clock_us := extract(epoch FROM v_now) * 1000000;
-        term := r.term;
+        term := r.term + r.tenure_base;
         asked := r.tenure_asked;
         holder := NULL;
         IF outcome <> 'granted' THEN

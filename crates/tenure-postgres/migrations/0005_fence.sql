@@ -42,7 +42,8 @@ DECLARE
     v_key bigint := @schema@.tenure_fence_key(p_name);
     v_pids integer[];
 BEGIN
-    IF NOT EXISTS (
+    -- Whose election is one by an advisory lock at present is not over with the lease (P8).
+    IF @schema@.tenure_is_advisory(p_name) OR NOT EXISTS (
         SELECT FROM @schema@.@table@ AS t WHERE t.service_name = p_name AND clock_timestamp()
             >= CASE WHEN t.leader_id = '' THEN t.last_heartbeat
                 ELSE @schema@.tenure_expires(t.last_heartbeat, t.tenure_ttl_us, NULL) END

@@ -12,12 +12,89 @@ CREATE TABLE IF NOT EXISTS @schema@.tenure_advisory (
     holder text NOT NULL,
     ttl_ms integer NOT NULL,
     since timestamptz NOT NULL,
-    metadata jsonb
+    metadata jsonb,
+    -- Whether the election is one by an advisory lock at present, and not one in the table of
+    -- leases (P8). It changes with the hands, and only from somebody who does not lead any more.
+    leads boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
+
+-- By which lock others see that a transaction is fenced by an advisory election. It is of the
+-- election's lock alone: candidates of another schema compete for the same one.
+CREATE OR REPLACE FUNCTION @schema@.tenure_advisory_fence_key(p_key bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN pg_catalog.hashtextextended(p_key::text, 1414213);
+
+-- Whether this session holds the lock of an election. Its liveness lock tells it from a later one
+-- of the same pid.
+CREATE OR REPLACE FUNCTION @schema@.tenure_advisory_holds(p_pid integer, p_key bigint)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+BEGIN
+    RETURN (SELECT count(*) FROM pg_locks AS l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.pid = p_pid
+            AND l.database = (SELECT d.oid FROM pg_database AS d
+                WHERE d.datname = current_database())
+            AND (l.objsubid = 1 AND l.classid = ((p_key >> 32) & 4294967295)::oid
+                    AND l.objid = (p_key & 4294967295)::oid
+                OR l.objsubid = 2 AND l.classid = 1952804469 AND l.objid = p_pid::oid)) >= 2;
+END
+$tenure$;
+
+-- Makes the election one of the table of leases, for whoever has locked its row there and is about
+-- to take it. `held`: an advisory lock leads it. `busy`: a transaction is at it, a fenced one
+-- perhaps. `free`: it is done, and the new term must be above this one.
+CREATE OR REPLACE FUNCTION @schema@.tenure_leave_advisory(p_name text)
+RETURNS TABLE (state text, term bigint, holder text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+#variable_conflict use_column
+DECLARE
+    v_row record;
+BEGIN
+    SELECT a.term, a.leads INTO v_row FROM @schema@.tenure_advisory AS a WHERE a.name = p_name;
+    IF NOT FOUND OR NOT v_row.leads THEN
+        RETURN QUERY SELECT 'free', coalesce(v_row.term, 0::bigint), NULL::text;
+        RETURN;
+    END IF;
+    SELECT a.* INTO v_row FROM @schema@.tenure_advisory AS a
+    WHERE a.name = p_name FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'busy', 0::bigint, NULL::text;
+    ELSIF @schema@.tenure_advisory_holds(v_row.pid, v_row.key) THEN
+        RETURN QUERY SELECT 'held', v_row.term, v_row.holder;
+    ELSE
+        UPDATE @schema@.tenure_advisory AS a SET leads = false WHERE a.name = p_name;
+        RETURN QUERY SELECT 'free', v_row.term, NULL::text;
+    END IF;
+END
+$tenure$;
+
+-- For those who write to the table by hand.
+CREATE OR REPLACE FUNCTION @schema@.tenure_refuse_other(
+    p_name text, p_state text, p_holder text
+) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+BEGIN
+    IF p_state = 'held' THEN
+        RAISE EXCEPTION 'the election % is led by an advisory lock, as %', p_name, p_holder
+            USING ERRCODE = 'TN003';
+    ELSIF p_state = 'busy' THEN
+        RAISE EXCEPTION 'another transaction is at the election %', p_name
+            USING ERRCODE = 'lock_not_available';
+    END IF;
+END
+$tenure$;
 
 -- Begins a term for elections whose locks the caller's session holds: a number for all of them, and
 -- a row for each. Whoever is fenced keeps its successor out: such a row is skipped, nothing waits,
--- and the pids are told. A term that would not be above the last one is not issued.
+-- and the pids are told. An election that is led in the table of leases is left alone, and its
+-- leader is told (P8). A term is above all that were issued before, and at least what is asked for:
+-- where the number is not, the next one that is.
 --
 -- Each election has the same place in all arrays; the masks are those of the term locks, by which
 -- others read the term.
@@ -25,51 +102,87 @@ CREATE TABLE IF NOT EXISTS @schema@.tenure_advisory (
 -- tell it from an earlier one.
 CREATE OR REPLACE FUNCTION @schema@.tenure_advisory_begin(
     p_names text[], p_keys bigint[], p_metadata text[], p_hi integer[], p_lo integer[],
-    p_candidate text, p_ttl_ms integer, p_offset bigint
-) RETURNS TABLE (place bigint, term bigint, above bigint, fenced_by integer[], clock_us bigint)
+    p_least bigint[], p_candidate text, p_ttl_ms integer, p_offset bigint
+) RETURNS TABLE (
+    place bigint, term bigint, above bigint, fenced_by integer[], clock_us bigint, led_by text
+)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $tenure$
 #variable_conflict use_variable
 DECLARE
     o record;
-    v_last bigint;
+    r record;
+    v_lease @schema@.@table@%ROWTYPE;
     v_term bigint;
+    v_number bigint;
+    v_fenced bigint[];
+    v_busy boolean;
 BEGIN
     PERFORM @schema@.tenure_durably();
     PERFORM pg_logical_emit_message(true, 'tenure', '');
-    v_term := pg_current_xact_id()::text::bigint + p_offset;
+    v_number := greatest(pg_current_xact_id()::text::bigint + p_offset, @schema@.tenure_least());
+    -- The locks of the elections are held: whoever is not seen here is refused by the fence.
+    v_fenced := ARRAY(
+        SELECT (l.classid::bigint << 32) | l.objid::bigint FROM pg_locks AS l
+        WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.mode = 'ShareLock'
+            AND l.database = (SELECT d.oid FROM pg_database AS d
+                WHERE d.datname = current_database()));
     INSERT INTO @schema@.tenure_advisory (name, key, term, pid, holder, ttl_ms, since)
     SELECT n.name, n.key, 0, 0, '', 0, clock_timestamp()
     FROM unnest(p_names, p_keys) AS n (name, key)
     ORDER BY n.name ON CONFLICT DO NOTHING;
     FOR o IN
-        SELECT n.* FROM unnest(p_names, p_keys, p_metadata, p_hi, p_lo) WITH ORDINALITY
-            AS n (name, key, metadata, hi, lo, place) ORDER BY n.name
+        SELECT n.* FROM unnest(p_names, p_keys, p_metadata, p_hi, p_lo, p_least)
+            WITH ORDINALITY AS n (name, key, metadata, hi, lo, least, place) ORDER BY n.name
     LOOP
         place := o.place;
         term := NULL;
         above := NULL;
         fenced_by := NULL;
-        SELECT a.term INTO v_last FROM @schema@.tenure_advisory AS a
+        led_by := NULL;
+        v_lease := NULL;
+        SELECT a.* INTO r FROM @schema@.tenure_advisory AS a
         WHERE a.name = o.name FOR UPDATE SKIP LOCKED;
-        IF NOT FOUND THEN
+        v_busy := NOT FOUND OR @schema@.tenure_advisory_fence_key(o.key) = ANY (v_fenced);
+        IF NOT v_busy AND NOT r.leads THEN
+            -- It was one of the table of leases, or nobody's. With its row there nobody begins a
+            -- reign beside this one.
+            PERFORM set_config('tenure.own', 'on', true);
+            INSERT INTO @schema@.@table@ (service_name, leader_id, term)
+            VALUES (o.name, '', 0) ON CONFLICT (service_name) DO NOTHING;
+            SELECT t.* INTO v_lease FROM @schema@.@table@ AS t
+            WHERE t.service_name = o.name FOR UPDATE SKIP LOCKED;
+            v_busy := NOT FOUND;
+            IF v_lease.leader_id <> '' THEN
+                IF clock_timestamp() < @schema@.tenure_expires(
+                    v_lease.last_heartbeat, v_lease.tenure_ttl_us, NULL)
+                THEN
+                    led_by := v_lease.leader_id;
+                ELSE
+                    UPDATE @schema@.@table@ AS t SET leader_id = ''
+                    WHERE t.service_name = o.name;
+                END IF;
+            END IF;
+            PERFORM set_config('tenure.own', '', true);
+        END IF;
+        IF v_busy THEN
             SELECT a.term INTO above FROM @schema@.tenure_advisory AS a WHERE a.name = o.name;
             -- A prepared transaction has no pid.
-            SELECT coalesce(array_agg(coalesce(l.pid, 0)), '{}') INTO fenced_by
-            FROM pg_locks AS l CROSS JOIN @schema@.tenure_fence_key(o.name) AS k (key)
+            SELECT coalesce(array_agg(DISTINCT coalesce(l.pid, 0)), '{}') INTO fenced_by
+            FROM pg_locks AS l CROSS JOIN (VALUES (@schema@.tenure_fence_key(o.name)),
+                (@schema@.tenure_advisory_fence_key(o.key))) AS k (key)
             WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.mode = 'ShareLock'
                 AND l.database = (SELECT d.oid FROM pg_database AS d
                     WHERE d.datname = current_database())
                 AND l.classid = ((k.key >> 32) & 4294967295)::oid
                 AND l.objid = (k.key & 4294967295)::oid;
-        ELSIF v_last >= v_term THEN
-            above := v_last;
-            term := v_term;
-        ELSE
+        ELSIF led_by IS NULL THEN
+            v_term := greatest(v_number, r.term + 1, o.least,
+                v_lease.term + v_lease.tenure_base + 1);
             UPDATE @schema@.tenure_advisory AS a SET key = o.key, term = v_term,
                 pid = pg_backend_pid(), holder = p_candidate, ttl_ms = p_ttl_ms,
-                since = clock_timestamp(), metadata = o.metadata::jsonb
+                since = clock_timestamp(), metadata = o.metadata::jsonb, leads = true
             WHERE a.name = o.name;
             PERFORM pg_try_advisory_lock(o.hi # (v_term >> 32)::integer,
                 o.lo # (((v_term & 4294967295) # 2147483648) - 2147483648)::integer);
@@ -92,7 +205,7 @@ BEGIN
     BEGIN
         SELECT b.term INTO v_term FROM @schema@.tenure_advisory_begin(
             ARRAY['tenure warm-up ' || pg_backend_pid()], ARRAY[0], ARRAY['{}'], ARRAY[0],
-            ARRAY[0], 'tenure', 0, 0) AS b;
+            ARRAY[0], ARRAY[NULL::bigint], 'tenure', 0, 0) AS b;
         -- Nothing else undoes this.
         PERFORM pg_advisory_unlock((v_term >> 32)::integer,
             (((v_term & 4294967295) # 2147483648) - 2147483648)::integer);
@@ -109,12 +222,12 @@ $tenure$;
 
 -- Ends the sessions that still fence an election whose lock the caller holds, and so whose last
 -- term is over (P3). Returns the pids. The caller needs the right to end them.
-CREATE OR REPLACE FUNCTION @schema@.tenure_advisory_end_fence(p_name text) RETURNS integer[]
+CREATE OR REPLACE FUNCTION @schema@.tenure_advisory_end_fence(p_key bigint) RETURNS integer[]
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $tenure$
 DECLARE
-    v_key bigint := @schema@.tenure_fence_key(p_name);
+    v_key bigint := @schema@.tenure_advisory_fence_key(p_key);
     v_pids integer[];
 BEGIN
     SELECT array_agg(l.pid) INTO v_pids FROM pg_locks AS l
@@ -129,16 +242,26 @@ BEGIN
 END
 $tenure$;
 
--- Whether the election of this name is one by an advisory lock: the greater of the last terms
--- tells. Somebody who moved from one kind to the other keeps terms rising (C5).
+-- Whether the election of this name is one by an advisory lock at present (P8).
 CREATE OR REPLACE FUNCTION @schema@.tenure_is_advisory(p_name text) RETURNS boolean
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $tenure$
 BEGIN
-    RETURN EXISTS (SELECT FROM @schema@.tenure_advisory AS a WHERE a.name = p_name
-        AND a.term > coalesce((SELECT t.term FROM @schema@.@table@ AS t
-            WHERE t.service_name = p_name), 0));
+    RETURN EXISTS (SELECT FROM @schema@.tenure_advisory AS a WHERE a.name = p_name AND a.leads);
+END
+$tenure$;
+
+-- The last term of an election, whichever kind of store issued it; null if nobody ever led. The
+-- column `term` of the table is a part of it only, once `tenure migrate --terms-above` was used.
+CREATE OR REPLACE FUNCTION @schema@.tenure_term(p_name text) RETURNS bigint
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+BEGIN
+    RETURN nullif(greatest(
+        (SELECT t.term + t.tenure_base FROM @schema@.@table@ AS t WHERE t.service_name = p_name),
+        (SELECT a.term FROM @schema@.tenure_advisory AS a WHERE a.name = p_name)), 0);
 END
 $tenure$;
 
@@ -153,21 +276,16 @@ AS $tenure$
 DECLARE
     v_row record;
 BEGIN
+    SELECT a.key INTO v_row FROM @schema@.tenure_advisory AS a WHERE a.name = p_name;
+    -- Before the lock of the election is looked at: whoever takes that one sees this one.
+    PERFORM pg_advisory_xact_lock_shared(@schema@.tenure_advisory_fence_key(v_row.key));
     SELECT a.term, a.key, a.pid, a.ttl_ms INTO v_row
     FROM @schema@.tenure_advisory AS a WHERE a.name = p_name FOR KEY SHARE;
     IF v_row.term <> p_term THEN
         RAISE EXCEPTION 'term % of % is stale, the latest is %', p_term, p_name, v_row.term
             USING ERRCODE = 'TN001', HINT = 'Roll back and stop: somebody else leads.';
     END IF;
-    -- Its liveness lock tells the session from a later one of the same pid.
-    IF (SELECT count(*) FROM pg_locks AS l
-        WHERE l.locktype = 'advisory' AND l.granted AND l.pid = v_row.pid
-            AND l.database = (SELECT d.oid FROM pg_database AS d
-                WHERE d.datname = current_database())
-            AND (l.objsubid = 1 AND l.classid = ((v_row.key >> 32) & 4294967295)::oid
-                    AND l.objid = (v_row.key & 4294967295)::oid
-                OR l.objsubid = 2 AND l.classid = 1952804469 AND l.objid = v_row.pid::oid)) < 2
-    THEN
+    IF NOT @schema@.tenure_advisory_holds(v_row.pid, v_row.key) THEN
         RAISE EXCEPTION 'term % of % is over: its session does not hold the lock any more', p_term,
             p_name USING ERRCODE = 'TN001', HINT = 'Roll back and stop.';
     END IF;
@@ -196,15 +314,17 @@ BEGIN
     IF @schema@.tenure_is_advisory(name) THEN
         v_left_ms := @schema@.tenure_advisory_fence(name, term);
     ELSE
-        SELECT t.term, t.leader_id,
+        SELECT t.term, t.tenure_base, t.leader_id,
             @schema@.tenure_expires(t.last_heartbeat, t.tenure_ttl_us, NULL) AS expires
         INTO v_row FROM @schema@.@table@ AS t WHERE t.service_name = name FOR KEY SHARE;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'nobody ever led %', name USING ERRCODE = 'TN001',
                 HINT = 'Roll back.';
         END IF;
-        IF v_row.term <> term THEN
-            RAISE EXCEPTION 'term % of % is stale, the latest is %', term, name, v_row.term
+        -- Clients of the older design know the column alone.
+        IF term NOT IN (v_row.term + v_row.tenure_base, v_row.term) THEN
+            RAISE EXCEPTION 'term % of % is stale, the latest is %', term, name,
+                v_row.term + v_row.tenure_base
                 USING ERRCODE = 'TN001', HINT = 'Roll back and stop: somebody else leads.';
         END IF;
         v_left_ms := floor(extract(epoch FROM v_row.expires - clock_timestamp()) * 1000)::bigint;

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use tenure_core::{Error, parse_duration};
+use tokio_postgres::config::TargetSessionAttrs;
 
 use crate::hosts::{self, Hosts};
 use crate::names::Names;
@@ -51,6 +52,8 @@ pub struct PostgresConfig {
 impl PostgresConfig {
     /// The store that a URL names: `postgres://USER:PASSWORD@HOST/DATABASE?OPTIONS`, with all that
     /// libpq knows of such URLs and `schema`, `table` and `fence_grace` among the options.
+    /// `target_session_attrs` is `read-write` unless the URL says otherwise: nobody can lead where
+    /// nothing can be written.
     ///
     /// # Errors
     /// `Config` if this is no such URL; its secrets are not in the message.
@@ -88,6 +91,9 @@ impl PostgresConfig {
                  odd characters of the password as %XX, and only options that libpq knows",
             )
         })?;
+        if !options.theirs.iter().any(|option| option.starts_with("target_session_attrs=")) {
+            server.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
         if hosts::count(&server) == 0 {
             server.host("localhost");
         }
@@ -284,6 +290,21 @@ mod tests {
         assert_eq!(config.fence_grace, Duration::from_secs(2));
         assert_eq!(config.server.get_connect_timeout(), Some(&Duration::from_secs(7)));
         assert_eq!(config.address(), "postgres://a@h:5433/d?schema=my own&table=t\"x");
+    }
+
+    #[test]
+    fn a_server_that_takes_writes_is_asked_for_unless_the_url_says_otherwise() {
+        for (options, wanted) in [
+            ("", TargetSessionAttrs::ReadWrite),
+            ("?schema=s", TargetSessionAttrs::ReadWrite),
+            ("?target_session_attrs=read-write", TargetSessionAttrs::ReadWrite),
+            ("?schema=s&target_session_attrs=any", TargetSessionAttrs::Any),
+        ] {
+            let config = PostgresConfig::from_url(&format!("postgres://a,b/d{options}")).unwrap();
+            assert_eq!(config.server.get_target_session_attrs(), wanted, "{options}");
+            let server = config.hosts.server(1).unwrap();
+            assert_eq!(server.get_target_session_attrs(), wanted, "each of them: {options}");
+        }
     }
 
     #[test]

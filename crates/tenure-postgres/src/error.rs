@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::{Error, ErrorKind, show_duration};
+use tenure_core::{Error, ErrorKind, Name, show_duration};
 
 use crate::config::PostgresConfig;
 
@@ -136,8 +136,8 @@ fn unsaid(address: &str, causes: &str) -> (ErrorKind, String) {
 
 fn read_only(address: &str, says: &str) -> String {
     format!(
-        "{address} is read-only ({says}); is it a standby? name all servers and \
-         target_session_attrs=read-write in the URL"
+        "{address} is read-only ({says}); is it a standby? name all servers in the URL, or the \
+         primary; target_session_attrs=any is for reading only"
     )
 }
 
@@ -193,16 +193,39 @@ pub(crate) fn fenced(pids: &[i32], since: Duration, grace: Duration) -> Error {
     new(ErrorKind::Unavailable, format!("the lease ended {ago} ago, but {who}; {what}"))
 }
 
-/// A table that counts in 32 bits can't go on.
+/// There is no term left.
 pub(crate) fn used_up() -> Error {
     new(
         ErrorKind::Unsupported,
+        "the terms of this election are used up; give it another name, or lower its term floor",
+    )
+}
+
+/// The election is one by an advisory lock, and led (P8).
+pub(crate) fn led_by_lock(election: &Name, holder: &str) -> Error {
+    new(
+        ErrorKind::Config,
         format!(
-            "terms end at {} in this table, and the next one would be beyond; give the election \
-             another name, or lower its term floor",
-            i32::MAX
+            "the election {election} is led by an advisory lock (postgres+advisory://), as \
+             {holder}; stop its candidates there first, or give this election another name"
         ),
     )
+}
+
+/// The election is one in the table of leases, and led (P8).
+pub(crate) fn led_by_lease(election: &Name, holder: &str) -> Error {
+    new(
+        ErrorKind::Config,
+        format!(
+            "the election {election} is led by a lease in the table (postgres://), as {holder}; \
+             stop its candidates there first, or give this election another name"
+        ),
+    )
+}
+
+/// Whether the server, or this database, takes no writes (P7).
+pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| code.code() == "25006")
 }
 
 /// The causes of an error, innermost last.

@@ -119,7 +119,7 @@ pub(crate) fn answer(row: &Row, ops: &[&Op], grace: Duration) -> Result<Answer, 
     let outcome: &str = row.try_get(1).map_err(broken)?;
     let clock: Option<i64> = row.try_get(2).map_err(broken)?;
     let store_clock = clock.map(span);
-    let term: Option<i32> = row.try_get(3).map_err(broken)?;
+    let term: Option<i64> = row.try_get(3).map_err(broken)?;
     let term = term.and_then(|term| u64::try_from(term).ok()).and_then(Term::new);
     let (mut busy, mut fenced) = (false, None);
     let reply = match (outcome, term) {
@@ -154,6 +154,11 @@ pub(crate) fn answer(row: &Row, ops: &[&Op], grace: Duration) -> Result<Answer, 
                     Reply::Unknown(error::busy().during(op.verb()))
                 }
             }
+        }
+        ("elsewhere", _) => {
+            let holder: Option<String> = row.try_get(13).map_err(broken)?;
+            let holder = holder.unwrap_or_default();
+            Reply::Unknown(error::led_by_lock(op.election(), &holder).during(op.verb()))
         }
         ("used up", _) => Reply::Unknown(error::used_up().during(op.verb())),
         _ => {

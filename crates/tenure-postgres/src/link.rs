@@ -96,9 +96,12 @@ impl Link {
             }
             // Half of the time is left for the connection of our own.
             let lent = pool.query(sql, values, self.config.call_timeout / 2).await;
-            let failed = |error| error::from_postgres(&self.config, error);
-            if let Some(rows) = lent.map_err(failed)? {
-                return Ok(rows);
+            match lent {
+                // A session of theirs that is read-only is theirs to end (P7).
+                Err(error) if error::is_read_only(&error) => {}
+                Err(error) => return Err(error::from_postgres(&self.config, error)),
+                Ok(Some(rows)) => return Ok(rows),
+                Ok(None) => {}
             }
         }
         self.query(sql, values).await
@@ -154,7 +157,13 @@ impl Link {
                 if began.elapsed() > QUICK {
                     session.warm.store(true, Ordering::Relaxed);
                 }
-                answer.map_err(|error| error::from_postgres(&self.config, error))
+                answer.map_err(|error| {
+                    // It was a primary. Whoever is one now is found by a new connection (P7).
+                    if error::is_read_only(&error) {
+                        self.discard(session);
+                    }
+                    error::from_postgres(&self.config, error)
+                })
             }
             Err(_) => {
                 self.discard(session);
@@ -235,7 +244,7 @@ impl Link {
         }
     }
 
-    /// Gives up a connection that does not answer.
+    /// Gives up a connection that does not answer, or that nothing can be written through.
     fn discard(&self, session: &Arc<Session>) {
         session.task.abort();
         // Whoever is at it now, connecting perhaps, finds it closed.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    BoxFuture, Channels, Error, ErrorKind, Expiry, Hints, Ledger, Name, Op, Reply, Store, StoreInfo,
+    BoxFuture, Channels, Error, ErrorKind, Expiry, Hints, Ledger, Name, Op, Reply, Store,
+    StoreInfo, Term,
 };
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -100,6 +101,37 @@ impl PostgresStore {
     /// What [`migrate`](Self::migrate) does, as a script for `psql`.
     pub fn migration_sql(&self) -> String {
         migrate::script(&self.0.config)
+    }
+
+    /// Has every term that is issued here from now on be above this one, in all elections and for
+    /// both kinds of stores: for moving here from another store (C5). A term that is held stays
+    /// what it is until its reign ends. Returns the greatest that was ever given; it never falls.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: if the future is dropped it may be done or not. Doing it again is harmless.
+    ///
+    /// # Errors
+    /// - `Denied`: the role may not write to `tenure_floor`; the owner may.
+    /// - `Config`: the schema was not migrated, or no term is left above this one.
+    /// - `Unavailable`: the server is away.
+    pub async fn raise_terms(&self, above: Term) -> Result<Term, Error> {
+        if above == Term::MAX {
+            let message = "no term is left above that one; give a lower one";
+            return Err(error::new(ErrorKind::Config, message).during("raise"));
+        }
+        let sql = self.0.config.names.render(include_str!("sql/raise_terms.sql"));
+        let number = i64::try_from(above.get()).unwrap_or(i64::MAX);
+        let rows = self.0.link.query(&sql, &[(&number, Type::INT8)]).await;
+        let rows = rows.map_err(|error| error.during("raise"))?;
+        let least = rows.first().and_then(|row| row.try_get::<_, i64>(0).ok());
+        let least = least.and_then(|least| u64::try_from(least).ok()).and_then(Term::new);
+        least.ok_or_else(|| error::new(ErrorKind::Corrupt, "tenure_raise_terms answers oddly"))
+    }
+
+    /// What [`raise_terms`](Self::raise_terms) does, as a statement for `psql`.
+    pub fn raise_terms_sql(&self, above: Term) -> String {
+        let sql = self.0.config.names.render(include_str!("sql/raise_terms.sql"));
+        format!("{};\n", sql.trim_end().replace("$1", &above.get().to_string()))
     }
 
     pub(crate) fn names(&self) -> &Names {

@@ -10,7 +10,7 @@ use tenure_core::{Metadata, Op, Reply, StoreExt, Term};
 use tenure_postgres::AdvisoryConfig;
 use tokio::time::Instant;
 
-use advisory_common::{Database, Player, advisory_url};
+use advisory_common::{Database, Player, advisory_url, store_at};
 use common::{Session, granted, name, real_wait, refused, unknown, until};
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
@@ -207,4 +207,90 @@ async fn needs_postgres_metadata_needs_the_table_and_says_so() {
     assert_eq!(database.store().elections().await.unwrap(), [name("e")]);
     let says = bare.store().elections().await.unwrap_err();
     assert!(says.message().contains("run `tenure migrate`"), "{says}");
+}
+
+/// Issue 12, item 18: whoever can't see a fence does not campaign.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_candidate_that_can_not_use_the_tables_does_not_campaign() {
+    let Some(server) = common::server() else { return };
+    let database = migrated(&server).await;
+    let admin = database.session().await;
+    let role = format!("poor_{}", std::process::id());
+    admin.run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'right'")).await;
+    let place = database.url.split('@').nth(1).unwrap();
+    let poor = Player::new(&store_at(&format!("postgres://{role}:right@{place}")), "poor");
+    let other = Player::new(&store_at(&format!("{}?schema=other", database.url)), "other");
+    let a = Player::new(&database.store(), "a");
+    let term = a.takes("e").await;
+    let user = database.session().await;
+    user.run(&format!("BEGIN; {}; INSERT INTO work VALUES ({term})", fence("e", term))).await;
+    granted(a.release("e", term).await);
+    let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 \
+                AND mode = 'ExclusiveLock' \
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    for _ in 0..2 {
+        let says = unknown(poor.acquire("e").await);
+        assert!(says.contains("may not use the tables") && says.contains("roles.sql"), "{says}");
+        let says = unknown(other.acquire("e").await);
+        assert!(says.contains("\"other\"") && says.contains("public has"), "{says}");
+        assert_eq!(admin.number(held).await, 0, "nothing is held");
+    }
+    user.run("COMMIT").await;
+    // With the rights, and with the right schema, they take part.
+    let roles = include_str!("../roles.sql").replace(":\"app\"", &role);
+    let roles = roles.replace(":\"schema\"", "public").replace(":\"table\"", "leader_election");
+    admin.run(&roles.replace(":\"released\"", "leader_election_released")).await;
+    let next = poor.takes("e").await;
+    assert!(next > term);
+    user.run(&format!("BEGIN; {}; COMMIT", fence("e", next))).await;
+}
+
+/// Two schemas with tables of their own have the same locks: a fence in one counts in the other.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_fence_keeps_out_candidates_of_every_schema() {
+    let Some(server) = common::server() else { return };
+    let database = migrated(&server).await;
+    let second = store_at(&format!("{}?schema=second&fence_grace=1s", database.url));
+    second.migrate().await.unwrap();
+    let (a, b) = (Player::new(&database.store(), "a"), Player::new(&second, "b"));
+    let term = a.takes("e").await;
+    let user = database.session().await;
+    user.run(&format!("BEGIN; {}; INSERT INTO work VALUES ({term})", fence("e", term))).await;
+    granted(a.release("e", term).await);
+    let says = unknown(b.acquire("e").await);
+    let pid = user.pid().await.to_string();
+    assert!(says.contains("fenced transaction") && says.contains(&pid), "{says}");
+    // Nor does it last for ever (P3).
+    until("its successor is granted", || async {
+        matches!(b.acquire("e").await, Reply::Granted(_))
+    })
+    .await;
+    assert!(user.try_run("COMMIT").await.is_err());
+    assert_eq!(database.session().await.number("SELECT count(*) FROM work").await, 0);
+}
+
+/// A session from before `tenure migrate` does not take over past a fence either.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_a_session_from_before_the_migration_sees_the_fence() {
+    let Some(server) = common::server() else { return };
+    let database = Database::new(&server).await;
+    let b = Player::new(&database.store(), "b");
+    let early = b.takes("e").await;
+    granted(b.release("e", early).await);
+    database.store().migrate().await.unwrap();
+    let a = Player::new(&database.store(), "a");
+    let term = a.takes("e").await;
+    let user = database.session().await;
+    user.run(&format!("BEGIN; {}", fence("e", term))).await;
+    granted(a.release("e", term).await);
+    for _ in 0..3 {
+        assert!(!matches!(b.acquire("e").await, Reply::Granted(_)), "past a fence");
+    }
+    user.run("COMMIT").await;
+    let next = b.takes("e").await;
+    assert!(next > term);
+    user.run(&format!("BEGIN; {}; COMMIT", fence("e", next))).await;
 }

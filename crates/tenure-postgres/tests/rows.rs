@@ -139,7 +139,7 @@ async fn needs_postgres_sql_and_odd_letters_are_data() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a PostgreSQL server"]
-async fn needs_postgres_terms_beyond_the_column_are_refused_with_a_sentence() {
+async fn needs_postgres_terms_beyond_the_column_are_kept_in_the_base() {
     let Some(server) = common::server() else { return };
     let place = Place::new(&server).await;
     let store = place.store();
@@ -152,13 +152,21 @@ async fn needs_postgres_terms_beyond_the_column_are_refused_with_a_sentence() {
         let floor = Term::new(floor);
         Op::Acquire { election, candidate, seq, above, floor, ttl, metadata }
     };
-    let [reply] = &store.apply(&[floored(1, 1 << 31)]).await[..] else { panic!("one reply") };
-    assert!(unknown(reply.clone()).contains("2147483647"));
-    let [reply] = &store.apply(&[floored(1, (1 << 31) - 1)]).await[..] else { panic!("one reply") };
-    let last = granted(reply.clone()).term;
-    assert_eq!(last.get(), 2_147_483_647);
-    granted(a.release("e", last, 1).await);
-    assert!(unknown(a.acquire("e", 2).await).contains("another name"));
+    let mut last = 0;
+    for (seq, floor) in [(1, 1_000), (2, (1 << 31) - 1), (3, 1 << 31), (4, 1 << 52), (5, 7)] {
+        let [reply] = &store.apply(&[floored(seq, floor)]).await[..] else { panic!("one reply") };
+        let term = granted(reply.clone()).term;
+        assert!(term.get() >= floor && term.get() > last, "{term}: {floor}, after {last}");
+        granted(a.renew("e", term).await);
+        granted(a.release("e", term, seq).await);
+        last = term.get();
+    }
+    let (_, column) = place.row("e").await;
+    assert_eq!(column, 1_004, "only what fits stands in the column");
+    let [reply] = &store.apply(&[floored(6, (1 << 53) - 1)]).await[..] else { panic!("one reply") };
+    let term = granted(reply.clone()).term;
+    granted(a.release("e", term, 6).await);
+    assert!(unknown(a.acquire("e", 7).await).contains("another name"));
 }
 
 /// A session that warms up has done everything once, and has changed nothing.

@@ -184,3 +184,26 @@ async fn needs_postgres_a_mixed_fleet_has_one_leader_and_rising_terms() {
     assert!(reigns.is_sorted_by(|a, b| a < b), "terms only rise: {reigns:?}");
     assert_eq!(place.row("e").await.1, *reigns.last().unwrap());
 }
+
+/// Issue 12, item 18: in a fleet of such clients nobody else ends a stuck fence (P3).
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a PostgreSQL server"]
+async fn needs_postgres_the_functions_alone_end_a_fence_that_is_stuck() {
+    let Some(server) = common::server() else { return };
+    let place = Place::new(&server).await;
+    let (first, second) = (place.session().await, place.session().await);
+    assert!(first.truth("SELECT try_become_leader('e', 'first', 1)").await);
+    let (_, term) = place.row("e").await;
+    // Not idle: a statement runs, and no timeout of the server's ends it.
+    let work = format!("BEGIN; SELECT tenure_fence('e', {term}); SELECT pg_sleep(600)");
+    let began = Instant::now();
+    let stuck = Handle::current().spawn(async move { first.try_run(&work).await });
+    let take = "SELECT try_become_leader('e', 'second', 30)";
+    while !second.truth(take).await {
+        assert!(began.elapsed() < common::PATIENCE * 2, "nobody ends it");
+        real_wait(Duration::from_millis(100)).await;
+    }
+    assert!(began.elapsed() > Duration::from_secs(10), "it has its grace");
+    assert!(stuck.await.unwrap().is_err(), "its work was undone");
+    assert_eq!(place.row("e").await, ("second".to_owned(), term + 1));
+}

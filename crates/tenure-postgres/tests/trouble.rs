@@ -178,7 +178,8 @@ async fn needs_postgres_the_app_role_takes_part_and_alters_nothing() {
     let forgotten = format!(
         "SELECT coalesce(string_agg(oid::regprocedure::text, ' '), '') FROM pg_proc \
          WHERE pronamespace = '{}'::regnamespace AND NOT has_function_privilege('{role}', oid, \
-         'EXECUTE') AND proname NOT IN ('theirs', 'tenure_rules')",
+         'EXECUTE') AND prorettype <> 'trigger'::regtype \
+         AND proname NOT IN ('theirs', 'tenure_raise_terms')",
         place.schema
     );
     let forgotten: String = admin.client.query_one(&forgotten, &[]).await.unwrap().get(0);
@@ -273,7 +274,11 @@ async fn needs_postgres_a_read_only_server_is_a_condition_and_not_a_crash() {
     let Some(server) = common::server() else { return };
     let place = Place::new(&server).await;
     let options = format!("schema={}&options=-cdefault_transaction_read_only%3Don", place.schema);
-    let store = common::config(&server, &options).open();
+    let refused = common::config(&server, &options).open();
+    let text = unknown(Player::new(&refused, "a", 1).acquire("e", 1).await);
+    assert!(text.contains("is read-only"), "{text}");
+    let any = format!("{options}&target_session_attrs=any");
+    let store = common::config(&server, &any).open();
     let text = unknown(Player::new(&store, "a", 1).acquire("e", 1).await);
     assert!(text.contains("read-only") && text.contains("target_session_attrs"), "{text}");
     assert!(store.read(&name("e")).await.is_ok(), "reading is fine");

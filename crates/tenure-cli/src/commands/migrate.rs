@@ -1,8 +1,11 @@
 //! `tenure migrate`: sets up a database, or prints the SQL that would.
 
 use clap::Args;
+use tenure::Term;
 
+use super::terms;
 use crate::exit::{Exit, Failure};
+use crate::options::names;
 use crate::output::Output;
 use crate::redact;
 use crate::store::StoreChoice;
@@ -14,19 +17,39 @@ use crate::store::StoreChoice;
 /// stores need no migration.
 ///
 /// If the role of the app may not create tables, print the SQL and have the owner run it.
+///
+/// With --terms-above, terms go on above those of a store that you come from: stop all candidates,
+/// read the last terms with `tenure status --json` there, and give the highest here. On Postgres it
+/// holds for all elections; on other stores name them. It can be repeated, and never lowers a term.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct MigrateArgs {
     /// Print the SQL instead of running it; no database is asked
     #[arg(long)]
     pub(crate) print: bool,
+
+    /// Have all terms from now on be above this one: for moving here from another store
+    #[arg(long, value_name = "TERM", value_parser = term)]
+    pub(crate) terms_above: Option<Term>,
+
+    /// The elections whose terms are raised, on stores other than Postgres
+    #[arg(value_name = "NAME", requires = "terms_above")]
+    pub(crate) names: Vec<String>,
+}
+
+fn term(text: &str) -> Result<Term, String> {
+    text.parse().ok().and_then(Term::new).ok_or_else(|| {
+        format!("a term is a number from 1 to {}; give the last one of the other store", Term::MAX)
+    })
 }
 
 const EXAMPLES: &str = "\
 Examples:
   tenure migrate --store postgres://owner@db/shop
   tenure migrate --store postgres://db/shop --print > tenure.sql
-  tenure migrate --store 'postgres://db/shop?schema=tenure' --print | psql shop";
+  tenure migrate --store 'postgres://db/shop?schema=tenure' --print | psql shop
+  tenure migrate --store postgres://owner@db/shop --terms-above 1763424000123
+  tenure migrate --store sqlite:/var/lib/shop/tenure.db --terms-above 42 invoices reports";
 
 /// Applies what is missing, or prints everything.
 ///
@@ -44,9 +67,18 @@ pub(crate) async fn run(
     };
     redact::remember(url);
     match of_postgres(url) {
+        Some(_) if !args.names.is_empty() => Err(Failure::usage(
+            "on Postgres --terms-above holds for all elections of the schema; leave the names out",
+        )),
         Some(url) => migrate(args, &url, out).await,
         None => {
             let choice = StoreChoice::new(Some(url))?;
+            if let Some(above) = args.terms_above {
+                if args.print {
+                    return Err(Failure::usage("there is no SQL for that; leave out --print"));
+                }
+                return terms::raise(above, &names(&args.names)?, &choice, out).await;
+            }
             let url = redact::redact(&choice.url);
             out.say(&format!("{url} needs no migration; only Postgres does"));
             Ok(Exit::DONE)
@@ -82,10 +114,18 @@ async fn migrate(args: &MigrateArgs, url: &str, out: &Output) -> Result<Exit, Fa
 
     let store = PostgresConfig::from_url(url)?.open();
     if args.print {
-        out.data(store.migration_sql().trim_end());
+        let mut sql = store.migration_sql();
+        if let Some(above) = args.terms_above {
+            sql.push_str(&store.raise_terms_sql(above));
+        }
+        out.data(sql.trim_end());
         return Ok(Exit::DONE);
     }
     let done = store.migrate().await?;
+    let raised = match args.terms_above {
+        Some(above) => Some(store.raise_terms(above).await?),
+        None => None,
+    };
     let address = store.address();
     if out.json {
         let at = boot_now();
@@ -96,6 +136,7 @@ async fn migrate(args: &MigrateArgs, url: &str, out: &Output) -> Result<Exit, Fa
             "store": address,
             "from": done.from,
             "to": done.to,
+            "terms_above": raised.map(Term::get),
         });
         out.data(&object.to_string());
     } else {
@@ -109,6 +150,9 @@ async fn migrate(args: &MigrateArgs, url: &str, out: &Output) -> Result<Exit, Fa
             (from, to) if from == to => format!("{address} is up to date, at version {to}"),
             (from, to) => format!("{address} was upgraded from version {from} to {to}"),
         });
+        if let Some(raised) = raised {
+            out.say(&format!("terms that are issued there from now on are above {raised}"));
+        }
     }
     Ok(Exit::DONE)
 }

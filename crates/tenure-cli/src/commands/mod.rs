@@ -18,6 +18,7 @@ mod screen;
 pub(crate) mod serve;
 pub(crate) mod status;
 mod supervise;
+mod terms;
 pub(crate) mod watch;
 
 use std::future::Future;
@@ -27,7 +28,7 @@ use tenure::{
     BootClock, CandidateId, Clock as _, Election, ElectionBuilder, Error, ErrorKind, Event, Events,
     Leader, Name,
 };
-use tenure_core::{Op, Reply, Store};
+use tenure_core::{Op, Reply, Sight, Store};
 use tokio::task::JoinSet;
 
 use crate::exit::Failure;
@@ -163,20 +164,24 @@ async fn narrate(
 
 /// Who leads each of these elections: as few calls to the store as it allows.
 async fn read_all(store: &dyn Store, names: &[Name]) -> Result<Vec<Option<Leader>>, Error> {
-    let mut leaders = Vec::with_capacity(names.len());
+    let sights = see_all(store, names).await?;
+    Ok(sights.into_iter().map(|sight| sight.lease.map(Leader::from)).collect())
+}
+
+/// What the store knows of each of these elections.
+async fn see_all(store: &dyn Store, names: &[Name]) -> Result<Vec<Sight>, Error> {
+    let mut sights = Vec::with_capacity(names.len());
     for names in names.chunks(store.info().batch_limit.max(1)) {
         let ops: Vec<Op> = names.iter().map(|name| Op::Read { election: name.clone() }).collect();
         for reply in in_time(store.apply(&ops)).await? {
             match reply {
-                Reply::Seen(sight) | Reply::Refused(sight) => {
-                    leaders.push(sight.lease.map(Leader::from));
-                }
+                Reply::Seen(sight) | Reply::Refused(sight) => sights.push(sight),
                 Reply::Unknown(error) => return Err(error),
                 Reply::Granted(_) => return Err(odd_answer()),
             }
         }
     }
-    if leaders.len() == names.len() { Ok(leaders) } else { Err(odd_answer()) }
+    if sights.len() == names.len() { Ok(sights) } else { Err(odd_answer()) }
 }
 
 /// The answer of a store, if it comes in time.

@@ -1,10 +1,11 @@
 //! `tenure status`: who leads.
 
 use serde_json::{Value, json};
-use tenure::{ChannelBacklog, Error, Leader, Name, Store};
+use tenure::{ChannelBacklog, Error, Leader, Name, Store, Term};
+use tenure_core::Sight;
 
 use super::screen::{Row, table};
-use super::{in_time, read_all};
+use super::{in_time, see_all};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, boot_now, printable, show_short};
 use crate::store::StoreChoice;
@@ -16,12 +17,18 @@ pub(crate) async fn run(
     out: &Output,
 ) -> Result<Exit, Failure> {
     let named = !names.is_empty();
-    let (names, leaders, backlogs) = look(names, choice, out).await?;
+    let (names, sights, backlogs) = look(names, choice, out).await?;
+    let last_terms: Vec<Option<Term>> = sights.iter().map(|sight| sight.last_term).collect();
+    let leaders: Vec<Option<Leader>> =
+        sights.into_iter().map(|sight| sight.lease.map(Leader::from)).collect();
     let at = boot_now();
     if out.json {
-        for ((name, leader), backlog) in names.iter().zip(&leaders).zip(&backlogs) {
+        let seen = names.iter().zip(&leaders).zip(&last_terms).zip(&backlogs);
+        for (((name, leader), last_term), backlog) in seen {
             let mut fields = vec![("candidate", Value::Null)];
             fields.extend(output::leader_fields(leader.as_ref()));
+            // Also of an election that nobody leads: what another store has to go on from.
+            fields.push(("last_term", json!(last_term.map(Term::get))));
             fields.push(("backlog", backlog.iter().map(backlog_fields).collect()));
             out.object(at, "status", name, fields);
         }
@@ -40,17 +47,18 @@ pub(crate) async fn run(
 }
 
 /// The elections, who leads them, and what waits for their leaders.
-type Looked = (Vec<Name>, Vec<Option<Leader>>, Vec<Vec<ChannelBacklog>>);
+type Looked = (Vec<Name>, Vec<Sight>, Vec<Vec<ChannelBacklog>>);
 
 async fn look(names: Vec<Name>, choice: &StoreChoice, out: &Output) -> Result<Looked, Failure> {
     // To ask is no reason to create a file.
     if choice.is_missing() {
-        let (leaders, backlogs) = (vec![None; names.len()], vec![Vec::new(); names.len()]);
-        return Ok((names, leaders, backlogs));
+        let (sights, backlogs) =
+            (vec![Sight::default(); names.len()], vec![Vec::new(); names.len()]);
+        return Ok((names, sights, backlogs));
     }
     let opened = choice.open()?;
     let names = if names.is_empty() { in_time(opened.elections()).await?? } else { names };
-    let leaders = read_all(&*opened.store, &names).await?;
+    let sights = see_all(&*opened.store, &names).await?;
     let backlogs = match backlogs(&*opened.store, &names).await {
         Ok(backlogs) => backlogs,
         Err(error) => {
@@ -58,7 +66,7 @@ async fn look(names: Vec<Name>, choice: &StoreChoice, out: &Output) -> Result<Lo
             vec![Vec::new(); names.len()]
         }
     };
-    Ok((names, leaders, backlogs))
+    Ok((names, sights, backlogs))
 }
 
 async fn backlogs(store: &dyn Store, names: &[Name]) -> Result<Vec<Vec<ChannelBacklog>>, Error> {

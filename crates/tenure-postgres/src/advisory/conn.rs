@@ -20,6 +20,7 @@ use super::config::AdvisoryConfig;
 use super::key;
 use super::lease::Lease;
 use super::sight::{self, Seen};
+use super::tables;
 use crate::{error, link};
 
 /// The first server that ends silent sessions, and the first that numbers transactions as needed.
@@ -146,25 +147,18 @@ impl Conn {
 
     async fn set_up(&mut self, direct: bool) -> Result<(), Trouble> {
         let schema = self.config.base.names.schema().to_owned();
-        let rows = self.query(include_str!("sql/server.sql"), &[(&schema, Type::TEXT)]).await?;
+        let table = self.config.base.names.table().to_owned();
+        let rows = self.query(tables::SERVER_SQL, &tables::of(&schema, &table)).await?;
         let row = one(&rows)?;
         let version: i32 = column(row, 0)?;
         self.evicts = evicts(version, self.config.frozen_may_stay).map_err(Trouble::Said)?;
         if column(row, 1)? {
             return Err(Trouble::Said(sight::standby()));
         }
-        self.tables = column::<Option<bool>>(row, 4)?.unwrap_or(false);
-        if column(row, 3)? && !self.tables {
-            // A fleet that led without them goes on as it did.
-            tracing::warn!(
-                schema,
-                "this role may not use the tables of `tenure migrate`: no fence will pass, and \
-                 there is no metadata; have the owner grant what roles.sql lists"
-            );
-        }
         if !direct {
             self.refuse_pooler(column(row, 2)?).await?;
         }
+        self.tables = tables::usable(row, &schema).map_err(Trouble::Said)?;
         let mut settings = self.settings();
         settings.push(("application_name", key::application_name(&self.candidate)));
         settings.push((self.evicts, "0".to_owned()));
@@ -381,6 +375,8 @@ impl Conn {
             matches!(db.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
         });
         let full = error.code().is_some_and(|code| code.code() == "53200");
+        // It was a primary; who is one now, a new session finds out (P7).
+        let fatal = fatal || error::is_read_only(&error);
         let error = error::from_postgres(&self.config.base, error);
         if full {
             return Trouble::Said(error::new(

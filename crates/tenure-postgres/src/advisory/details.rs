@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tenure_core::{Error, ErrorKind, Holder, Metadata, Name, Reply, Sight, Term};
+use tenure_core::{Error, ErrorKind, Holder, Lease, Metadata, Name, Reply, Sight, Term};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -65,7 +65,8 @@ impl Details {
         let lacks = |(name, reply): &(&Name, Reply)| match sight(reply) {
             Some(Sight { lease: Some(lease), .. }) => {
                 let known = held(&self.kept).get(*name).map(|detail| detail.term);
-                lease.term.is_some() && known != lease.term
+                // One far above the numbers of transactions does not show in the locks.
+                if lease.term.is_none() { is_ours(lease) } else { known != lease.term }
             }
             Some(_) => true,
             None => false,
@@ -82,7 +83,12 @@ impl Details {
             let (Reply::Refused(sight) | Reply::Seen(sight)) = reply else { continue };
             let Some(detail) = kept.get(*name) else { continue };
             sight.last_term = sight.last_term.max(Some(detail.term));
-            if let Some(lease) = sight.lease.as_mut().filter(|l| l.term == Some(detail.term)) {
+            let is_its = |lease: &&mut Lease| match lease.term {
+                Some(term) => term == detail.term,
+                None => is_ours(lease) && incarnation(&lease.holder) == incarnation(&detail.holder),
+            };
+            if let Some(lease) = sight.lease.as_mut().filter(is_its) {
+                lease.term = Some(detail.term);
                 lease.holder = detail.holder.clone();
                 lease.since_unix_ms = detail.since_unix_ms;
                 lease.metadata = detail.metadata.clone();
@@ -129,6 +135,16 @@ impl Details {
         }
         Ok(())
     }
+}
+
+/// A holder whose session has a liveness lock, and not somebody who knows of no terms.
+fn is_ours(lease: &Lease) -> bool {
+    lease.ttl.is_some()
+}
+
+/// What tells two holders apart whatever was cut off their labels (A5).
+fn incarnation(holder: &Holder) -> Option<&str> {
+    holder.as_str().rsplit_once('#').map(|(_, incarnation)| incarnation)
 }
 
 fn sight(reply: &Reply) -> Option<&Sight> {

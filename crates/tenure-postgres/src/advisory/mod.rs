@@ -22,6 +22,7 @@ mod lease;
 mod seat;
 mod sight;
 mod store;
+mod tables;
 mod term;
 mod waits;
 mod work;

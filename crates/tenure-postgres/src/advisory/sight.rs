@@ -145,7 +145,7 @@ pub(super) fn standby() -> Error {
     error::new(
         ErrorKind::Unavailable,
         "the server is read-only, a standby perhaps, and its locks are not those of the primary; \
-         name all servers and target_session_attrs=read-write in the URL",
+         name all servers in the URL, or the primary",
     )
 }
 

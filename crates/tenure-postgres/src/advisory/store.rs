@@ -22,6 +22,7 @@ use super::key;
 use super::lease;
 use super::seat::{Answer, Answers, Command, Ops, Seat};
 use super::sight::Seen;
+use super::tables;
 use super::waits::Waits;
 use crate::error;
 use crate::link::{Link, held};
@@ -99,7 +100,8 @@ impl AdvisoryStore {
         self.0.config.address()
     }
 
-    /// Checks that the server can be reached and will do.
+    /// Checks that the server can be reached and will do, and that candidates may campaign there:
+    /// where `tenure migrate` has made its tables, only with them.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is changed.
@@ -107,7 +109,14 @@ impl AdvisoryStore {
     /// # Errors
     /// Whatever keeps the store from working, in a sentence that says what to do.
     pub async fn check(&self) -> Result<(), Error> {
-        self.look(&[0]).await.map(|_| ()).map_err(|error| error.during("check"))
+        let checked = async {
+            self.look(&[0]).await?;
+            let names = &self.0.config.base.names;
+            let (schema, table) = (names.schema().to_owned(), names.table().to_owned());
+            let rows = self.0.link.query(tables::SERVER_SQL, &tables::of(&schema, &table)).await?;
+            rows.first().map_or(Ok(false), |row| tables::usable(row, &schema)).map(|_| ())
+        };
+        checked.await.map_err(|error: Error| error.during("check"))
     }
 
     /// Makes the tables that fences, metadata, messages and the ledger need, or brings them up to
@@ -125,6 +134,18 @@ impl AdvisoryStore {
     /// What [`migrate`](Self::migrate) does, as a script for `psql`.
     pub fn migration_sql(&self) -> String {
         self.0.tables.migration_sql()
+    }
+
+    /// Has every term that is issued here from now on be above this one; see
+    /// [`PostgresStore::raise_terms`]. It needs the tables.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: if the future is dropped it may be done or not. Doing it again is harmless.
+    ///
+    /// # Errors
+    /// As those of [`PostgresStore::raise_terms`].
+    pub async fn raise_terms(&self, above: Term) -> Result<Term, Error> {
+        self.0.tables.raise_terms(above).await
     }
 
     /// The names of all elections that somebody led here since `tenure migrate`, in order. A lock
@@ -420,15 +441,15 @@ const RESIDUAL: [&str; 12] = [
     "a process that dies frees its locks at once, also while children of it still run; only a \
      fence stops those",
     "terms are numbers of transactions: durable over crashes, but a restored backup or a standby \
-     that lagged can issue some again; raise term_offset then",
-    "a floor above the number of the next transaction can't be honoured and is refused with the \
-     term_offset that would",
+     that lagged can issue some again; raise them then, with `tenure migrate --terms-above`",
+    "without the tables of `tenure migrate` a floor above the number of the next transaction can't \
+     be honoured, and is refused with the term_offset that would",
     "the last term of a vacant election is known to those who saw it only",
     "foreign clients that take the lock by themselves are polled for, can't be asked to resign, \
      and have no term",
-    "the fence, metadata, posts and the ledger need the tables of `tenure migrate`, made before \
-     the candidates start, and the rights that roles.sql grants: a candidate without them takes \
-     over past a fence",
+    "the fence, metadata, posts and the ledger need the tables of `tenure migrate`, and the rights \
+     that roles.sql grants: where somebody has made the tables, a candidate without them is \
+     refused",
     "each election that is led takes two places in the server's table of locks, which has \
      max_locks_per_transaction * (max_connections + max_prepared_transactions) of them",
     "whoever waits for the end of a leader has a snapshot for up to 30 s at a time, and VACUUM \

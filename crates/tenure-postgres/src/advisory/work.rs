@@ -253,7 +253,8 @@ impl Conn {
         let (name, ttl) = (op.election(), lease::ttl(op).unwrap_or(self.ttl));
         let term = match issued {
             Issued::Term(term) => term,
-            Issued::Low(term, least) => return unknown(op, &too_low(term, least)),
+            Issued::Led(leader) => return unknown(op, &error::led_by_lease(name, &leader)),
+            Issued::Fenced(pids, _) if pids.is_empty() => return unknown(op, &error::busy()),
             Issued::Fenced(pids, last) => {
                 let fenced = self.fenced.entry(name.clone()).or_insert((last, Instant::now()));
                 if fenced.0 != last {
@@ -311,8 +312,9 @@ fn too_low(term: Term, least: Term) -> Error {
     error::new(
         ErrorKind::Config,
         format!(
-            "the next term is {term}, and at least {least} is asked for; terms are numbers of \
-             transactions here: stop all candidates and raise term_offset in their URLs by {}",
+            "the next term is {term}, and at least {least} is asked for; without tables terms are \
+             numbers of transactions: stop all candidates and run `tenure migrate`, or raise \
+             term_offset in their URLs by {}",
             least.get() - term.get()
         ),
     )

@@ -7,10 +7,11 @@ WITH place AS (
         ($2, '{SELECT,INSERT,UPDATE}'::text[], true),
         ($3, '{SELECT,INSERT,UPDATE,DELETE}', true),
         ('tenure_migrations', '{SELECT}', true),
+        ('tenure_floor', '{SELECT}', true),
+        ('tenure_advisory', '{SELECT,INSERT,UPDATE}', true),
         ('tenure_message', '{SELECT,INSERT,UPDATE,DELETE}', false),
         ('tenure_ledger', '{SELECT,INSERT,UPDATE,DELETE}', false),
-        ('tenure_ledger_job', '{SELECT,INSERT,UPDATE,DELETE}', false),
-        ('tenure_advisory', '{SELECT,INSERT,UPDATE}', false)
+        ('tenure_ledger_job', '{SELECT,INSERT,UPDATE,DELETE}', false)
 )
 SELECT 'USAGE on the schema ' || pg_catalog.quote_ident($1), true
 FROM place
@@ -33,7 +34,8 @@ SELECT 'EXECUTE on ' || pg_catalog.string_agg(
     ORDER BY p.proname), true
 FROM place
 JOIN pg_catalog.pg_proc AS p ON p.pronamespace = place.oid
-WHERE p.proname LIKE 'tenure\_%' AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
+WHERE p.proname LIKE 'tenure\_%' AND p.proname <> 'tenure_raise_terms'
+    AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
     -- A trigger asks nobody for it.
     AND p.prorettype <> 'pg_catalog.trigger'::pg_catalog.regtype
 HAVING pg_catalog.count(*) > 0

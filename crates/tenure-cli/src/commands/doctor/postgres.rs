@@ -73,10 +73,25 @@ pub(super) async fn examine(url: &str, ttl: Duration, report: &mut Report) {
     lifetimes(&client, ttl, report).await;
     pooler(&client, &server, report).await;
     idle_sessions(version, url, &server, report);
+    campaign(&server, report).await;
     let tables = server.tables();
     let essential = !server.is_advisory();
     let denied = privileges(&tables, essential, report).await;
     migrations(&tables, essential, denied, report).await;
+}
+
+/// Whether a candidate for advisory locks would be refused, because others use the tables.
+async fn campaign(server: &Server, report: &mut Report) {
+    let Server::Advisory(config) = server else { return };
+    match in_time(config.clone().open().check()).await {
+        Ok(Err(error)) if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Config) => report
+            .find(
+                Finding::new(Level::Safety, error.to_string())
+                    .because("a candidate without the tables would take over past a fence")
+                    .so("use the schema of the others, with the rights that roles.sql grants"),
+            ),
+        _ => {}
+    }
 }
 
 /// Whether the server ends sessions that fell silent, which makes a lease of an advisory lock.
@@ -110,7 +125,7 @@ async fn standby(client: &Client, report: &mut Report) {
         report.find(
             Finding::new(Level::Safety, "this server is a standby")
                 .because("it takes no writes, so nobody can lead here")
-                .so("name the primary, or list all hosts with target_session_attrs=read-write"),
+                .so("name the primary, or list all hosts"),
         );
     }
     let replicas = "SELECT count(*) > 0 FROM pg_stat_replication";

@@ -1,0 +1,1 @@
+SELECT @schema@.tenure_raise_terms($1)
