@@ -4,13 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tenure::{Error, Name, Store, Timing};
-use tenure_cli::process::Keeper;
 #[cfg(feature = "postgres")]
 use tenure_postgres::{AdvisoryConfig, AdvisoryStore, PostgresConfig, PostgresStore};
 #[cfg(feature = "redis")]
 use tenure_redis::{RedisConfig, RedisStore};
 #[cfg(feature = "sqlite")]
-use tenure_sqlite::{Guard, SqliteConfig, SqliteStore};
+use tenure_sqlite::{SqliteConfig, SqliteStore};
 
 use crate::exit::Failure;
 use crate::redact;
@@ -175,39 +174,6 @@ enum Kind {
 }
 
 impl Opened {
-    /// Has the store know the guardian and its group, where that makes a difference: from when
-    /// this returns, nobody takes over at once while one of them lives (G1).
-    ///
-    /// # Cancel safety
-    /// Not cancel safe: if the future is dropped, the guardian may count or not.
-    #[cfg_attr(not(feature = "sqlite"), allow(unused_variables, reason = "no store, no guard"))]
-    pub(crate) async fn attest(&self, keeper: &Keeper) -> Result<(), Error> {
-        match self.kind {
-            #[cfg(feature = "sqlite")]
-            Kind::Sqlite(ref sqlite) => {
-                sqlite.attest(Guard { pid: keeper.pid(), group: Some(keeper.group()) }).await
-            }
-            // On Postgres and Redis nobody takes over before the lease has run out. An advisory
-            // lock is free when its session ends, and no record changes that: a weaker promise.
-            #[allow(unreachable_patterns, reason = "in a build with one store")]
-            _ => Ok(()),
-        }
-    }
-
-    /// Has the store know that nobody can prove our commands dead, because there are several: a
-    /// successor waits for the lease to run out. Process 1 outlives them all, or they end with it.
-    ///
-    /// # Cancel safety
-    /// As for [`Opened::attest`].
-    pub(crate) async fn attest_nobody(&self) -> Result<(), Error> {
-        match self.kind {
-            #[cfg(feature = "sqlite")]
-            Kind::Sqlite(ref sqlite) => sqlite.attest(Guard { pid: 1, group: None }).await,
-            #[allow(unreachable_patterns, reason = "in a build with one store")]
-            _ => Ok(()),
-        }
-    }
-
     /// The SQLite store, if it is one.
     #[cfg(feature = "sqlite")]
     pub(crate) fn sqlite(&self) -> Option<&SqliteStore> {

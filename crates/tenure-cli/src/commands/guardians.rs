@@ -43,17 +43,6 @@ impl Guardians {
         let keeper =
             Keeper::spawn().map_err(|error| format!("the guardian can't be started: {error}"))?;
         let mut alive = self.alive.lock().await;
-        loop {
-            let told = match *alive {
-                0 => self.opened.attest(&keeper).await,
-                _ => self.opened.attest_nobody().await,
-            };
-            match told {
-                Ok(()) => break,
-                Err(error) if error.is_retryable() && has_a_point() => pause(TELL_AGAIN).await,
-                Err(error) => return Err(error.to_string()),
-            }
-        }
         *alive += 1;
         Ok(Guarded { keeper, _alive: Alive(self.alive.clone()) })
     }
