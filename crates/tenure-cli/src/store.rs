@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tenure::{Error, Name, Store, Timing};
+use tenure::{Election, Error, Name, Store, Timing};
+use tenure_cli::process::Bequest;
 #[cfg(feature = "postgres")]
 use tenure_postgres::{AdvisoryConfig, AdvisoryStore, PostgresConfig, PostgresStore};
 #[cfg(feature = "redis")]
@@ -12,6 +13,7 @@ use tenure_redis::{RedisConfig, RedisStore};
 use tenure_sqlite::{SqliteConfig, SqliteStore};
 
 use crate::exit::Failure;
+use crate::heir::LastWords;
 use crate::redact;
 
 /// What tenure knows, as people write it, and whether this build has it.
@@ -127,6 +129,18 @@ impl StoreChoice {
         }
     }
 
+    /// The same store for a process that does all its work itself: where deaths can be proven, its
+    /// own is proof enough.
+    pub(crate) fn childless(mut self) -> StoreChoice {
+        match &mut self.kind {
+            #[cfg(feature = "sqlite")]
+            KindChoice::Sqlite(config) => *config = config.clone().childless(),
+            #[allow(unreachable_patterns, reason = "in a build with one store")]
+            _ => {}
+        }
+        self
+    }
+
     /// Opens it. This may block for some seconds.
     pub(crate) fn open(&self) -> Result<Opened, Error> {
         match self.kind {
@@ -174,6 +188,29 @@ enum Kind {
 }
 
 impl Opened {
+    /// The last words for guardians, where the leases of a process are given back once it is dead
+    /// with all its work (D1). On other stores they run out: a server goes on with what was sent
+    /// (D4). An advisory lock is free when its session ends, whatever lives on: a weaker promise.
+    #[cfg_attr(not(feature = "sqlite"), allow(unused_variables, reason = "no store, no words"))]
+    pub(crate) fn bequest(&self, election: &Election) -> std::io::Result<Option<Bequest>> {
+        match self.kind {
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(ref sqlite) => {
+                let words = sqlite.path().to_str().map(|path| {
+                    LastWords {
+                        store: format!("sqlite:{path}"),
+                        election: election.name().to_string(),
+                        candidate: election.candidate().to_string(),
+                    }
+                    .to_string()
+                });
+                words.map(|words| Bequest::new(&words)).transpose()
+            }
+            #[allow(unreachable_patterns, reason = "in a build with one store")]
+            _ => Ok(None),
+        }
+    }
+
     /// The SQLite store, if it is one.
     #[cfg(feature = "sqlite")]
     pub(crate) fn sqlite(&self) -> Option<&SqliteStore> {
