@@ -525,3 +525,31 @@ fn a_command_that_is_stopped_while_it_leads_is_told_of() {
     kill_process(Pid::from_raw(main as i32).unwrap(), Signal::CONT).unwrap();
     leader.line("@on");
 }
+
+/// Of several commands at once the last guardian gives the lease back.
+#[test]
+fn a_killed_listener_is_succeeded_at_once_when_all_its_commands_are_dead() {
+    let place = Place::new();
+    let script = "echo @$TENURE_CHANNEL $$; (setsid sh -c 'echo @hidden $$; sleep 99' &); sleep 99";
+    let listen = |id: &str, script: &str| {
+        let args = ["listen", "job", "one", "two", "--id", id, "--ttl", "20s", "--", "sh", "-c"];
+        place.spawn(&[&args[..], &[script]].concat())
+    };
+    let mut leader = listen("a", script);
+    leader.line("leading as term 1");
+    for channel in ["one", "two"] {
+        assert_eq!(place.run(&["post", "job", channel, "{}"]).code, 0);
+    }
+    let words = ["@one", "@two", "@hidden", "@hidden"];
+    let old = words.map(|word| Watched::new(leader.number(word)));
+    let mut next = listen("b", "echo @again $TENURE_CHANNEL");
+    next.line("following: a leads as term 1");
+    let lease = place.status("job");
+    leader.signal(Signal::KILL);
+    next.line("leading as term 2");
+    let took_ns = now().as_nanos() - lease["boot_ns"].as_u64().unwrap();
+    assert!(old.iter().all(|process| !process.is_alive()));
+    assert!(took_ns / 1_000_000 < lease["remaining_ms"].as_u64().unwrap(), "{took_ns} ns, {lease}");
+    next.line("@again");
+    next.line("@again");
+}

@@ -164,8 +164,7 @@ fn boot_clock_ns() -> i64 {
 /// LXC and Incus give each container a boot id of its own that way.
 fn is_kernels_own(path: &Path) -> bool {
     let (Ok(file), Ok(proc)) = (fs::metadata(path), fs::metadata("/proc")) else { return false };
-    file.dev() == proc.dev()
-        && statfs("/proc").is_ok_and(|found| found.f_type as u32 == PROC_MAGIC)
+    file.dev() == proc.dev() && statfs("/proc").is_ok_and(|found| found.f_type as u32 == PROC_MAGIC)
 }
 
 /// The inode that names one of our namespaces, from a link such as `pid:[4026531836]`.

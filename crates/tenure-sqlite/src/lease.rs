@@ -171,7 +171,9 @@ impl<'a> Round<'a> {
         match (self.step(wish, row.as_ref()), row) {
             (Step::Refuse, row) => Ok(Reply::Refused(self.sight(op, row))),
             (Step::Heal { term, asked }, _) => self.heal(wish, term, asked),
-            (Step::Issue { expired }, row) => self.issue(wish, row.map(|row| row.record.term), expired),
+            (Step::Issue { expired }, row) => {
+                self.issue(wish, row.map(|row| row.record.term), expired)
+            }
         }
     }
 

@@ -116,7 +116,10 @@ mod tests {
         // Far in our past and far in our future: neither means anything here.
         for expires in [5, 1_000_000] {
             let record = record(expires, theirs);
-            assert_eq!(watch.standing(&name, &record, 100, ours), Standing::Held { left_ns: 1_010 });
+            assert_eq!(
+                watch.standing(&name, &record, 100, ours),
+                Standing::Held { left_ns: 1_010 }
+            );
             let held = watch.standing(&name, &record, 1_109, ours);
             assert_eq!(held, Standing::Held { left_ns: 1 });
         }

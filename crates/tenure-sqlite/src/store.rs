@@ -117,6 +117,13 @@ impl SqliteStore {
         crate::fs::file_system(path.parent().unwrap_or(path))
     }
 
+    /// Whether this process sees the boot id of the kernel itself, and not one that was made up for
+    /// its container. Without it no reboot is recognised, and leases that others wrote are watched
+    /// for their whole ttl before they are taken over.
+    pub fn sees_boot_id_of_kernel(&self) -> bool {
+        self.0.hub.host.boot_is_kernels
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.0.path

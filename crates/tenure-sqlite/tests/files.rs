@@ -363,7 +363,8 @@ async fn opening_removes_only_what_tenure_left_in_the_directory_of_hints() {
     let path = directory.path().join("x.db");
     drop(SqliteStore::open(&path).unwrap());
     let hints = directory.path().join("x.db-hints");
-    let (own, foreign) = (["any.7-0", "n00000000000000af.12-3"], ["invoices.csv", "any", "0af.1-1"]);
+    let (own, foreign) =
+        (["any.7-0", "n00000000000000af.12-3"], ["invoices.csv", "any", "0af.1-1"]);
     for name in own {
         fs::write(hints.join(name), "").unwrap();
     }

@@ -3,6 +3,7 @@
 //! One more than there are commands: a spare is there from before the campaign on, so that there is
 //! always one left that can give the lease back when this process is killed (D1).
 
+use std::io;
 use std::sync::OnceLock;
 
 use tenure_cli::process::{Bequest, Keeper};
@@ -16,36 +17,40 @@ pub(super) struct Guardians {
 }
 
 impl Guardians {
-    /// Has a guardian stand by. To be called once, before the campaign.
+    /// Has a guardian stand by, if there is something to be given back. To be called once, before
+    /// the campaign.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn stand_by(&self, bequest: Option<Bequest>) -> std::io::Result<()> {
+    pub(super) async fn stand_by(&self, bequest: Option<Bequest>) -> io::Result<()> {
         let _set_once = self.bequest.set(bequest);
         let mut spare = self.spare.lock().await;
-        *spare = Some(self.spawn()?);
+        *spare = self.next_spare()?;
         Ok(())
     }
 
     /// A guardian for a command, while another one stands by.
     ///
     /// # Cancel safety
-    /// Cancel safe: if it is dropped there is a guardian too many for a moment.
+    /// Cancel safe: if it is dropped a guardian is started for nothing.
     pub(super) async fn next(&self) -> Result<Keeper, String> {
-        let fresh = self.spawn().map_err(|error| format!("the guardian can't be started: {error}"));
-        let (mut spare, fresh) = (self.spare.lock().await, fresh?);
-        Ok(match spare.take() {
-            Some(ready) if !is_dead(&ready).await => {
-                *spare = Some(fresh);
-                ready
-            }
-            // The spare was killed: the fresh one is for the command, and the next call tries again.
-            _ => fresh,
-        })
+        let failed = |error| format!("the guardian can't be started: {error}");
+        let mut spare = self.spare.lock().await;
+        let ready = match spare.take() {
+            Some(ready) if !is_dead(&ready).await => ready,
+            _ => Keeper::spawn(self.bequest()).map_err(failed)?,
+        };
+        *spare = self.next_spare().map_err(failed)?;
+        Ok(ready)
     }
 
-    fn spawn(&self) -> std::io::Result<Keeper> {
-        Keeper::spawn(self.bequest.get().and_then(Option::as_ref))
+    fn next_spare(&self) -> io::Result<Option<Keeper>> {
+        let bequest = self.bequest();
+        bequest.map(|bequest| Keeper::spawn(Some(bequest))).transpose()
+    }
+
+    fn bequest(&self) -> Option<&Bequest> {
+        self.bequest.get().and_then(Option::as_ref)
     }
 }
 

@@ -72,12 +72,13 @@ where
     };
     let group = &keeper.group;
     let part = Part::new(argv, exec::flat(envs));
-    let started = launch(group, &part, &stdin).map_err(CannotStart::by_us).and_then(|launched| {
-        match launched.refused {
-            Some(errno) => Err(CannotStart::refused(program, errno)),
-            None => Ok(launched.running),
-        }
-    });
+    let started =
+        launch(group, &part, &stdin).map_err(CannotStart::by_us).and_then(
+            |launched| match launched.refused {
+                Some(errno) => Err(CannotStart::refused(program, errno)),
+                None => Ok(launched.running),
+            },
+        );
     if started.is_err() {
         group.kill();
     }

@@ -48,7 +48,8 @@ impl Part {
         };
         put(&mut self.argv.iter().map(|word| word.as_bytes()));
         put(&mut self.envs.iter().map(|word| word.as_bytes()));
-        let blocked: Vec<[u8; 4]> = self.blocked.iter().map(|signal| signal.to_le_bytes()).collect();
+        let blocked: Vec<[u8; 4]> =
+            self.blocked.iter().map(|signal| signal.to_le_bytes()).collect();
         put(&mut blocked.iter().map(|signal| &signal[..]));
         let mut file = File::from(memfd_create("tenure", MemfdFlags::CLOEXEC)?);
         file.write_all(&bytes)?;

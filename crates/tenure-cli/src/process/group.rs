@@ -32,8 +32,9 @@ const DROP_PATIENCE: Duration = Duration::from_millis(200);
 const DROP_STEP: Duration = Duration::from_millis(2);
 
 /// How long a guardian has to kill what it was told to, before it is killed with its group. Then
-/// what is left becomes ours.
-const GUARDIAN_PATIENCE: Duration = Duration::from_millis(50);
+/// what is left becomes ours. Less for one that somebody has stopped: it does nothing at all.
+const GUARDIAN_PATIENCE: Duration = Duration::from_secs(1);
+const STOPPED_PATIENCE: Duration = Duration::from_millis(20);
 
 /// How long a guardian has to start a process.
 const START_PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
@@ -126,7 +127,9 @@ impl Group {
                     state.main = Some(Main { pid, pidfd, code });
                     return Ok(());
                 }
-                Ok(Some(News::NotStarted(errno))) => return Err(io::Error::from_raw_os_error(errno)),
+                Ok(Some(News::NotStarted(errno))) => {
+                    return Err(io::Error::from_raw_os_error(errno));
+                }
                 Ok(Some(_)) | Err(Errno::INTR | Errno::WOULDBLOCK) => {}
                 Ok(None) => return Err(io::Error::other("the guardian was killed")),
                 Err(error) => return Err(error.into()),
@@ -272,7 +275,9 @@ impl Group {
         let Some(told_at) = state.told_at.filter(|_| !state.gone) else { return state.gone };
         self.take_in(&mut state);
         if !self.is_guardian_dead() {
-            if now() - told_at > GUARDIAN_PATIENCE {
+            let waited = now() - told_at;
+            let is_late = waited > GUARDIAN_PATIENCE;
+            if is_late || (waited > STOPPED_PATIENCE && is_stopped(self.id)) {
                 self.force(&mut state);
             }
             return false;
@@ -324,6 +329,13 @@ impl Group {
         }
         reaper::forget(self.id);
     }
+}
+
+/// Whether a process that we have not reaped is stopped.
+fn is_stopped(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, tail)| tail.split_ascii_whitespace().next());
+    matches!(state, Some("T" | "t"))
 }
 
 /// Whether a process of our session is in the group and is no zombie, or one that we shall reap:
