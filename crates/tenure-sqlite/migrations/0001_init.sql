@@ -10,8 +10,8 @@ CREATE TABLE host (
 -- One row for each election that somebody ever led. A row keeps the term, so none is
 -- deleted but those of a drill, whose names are used once.
 -- `holder` is NULL once the lease is released, `seq` the highest acquire that was granted this
--- term. Times are nanoseconds of CLOCK_BOOTTIME, under the boot whose hash is `boot`; that is odd if
--- the id is the kernel's own.
+-- term. Times are nanoseconds of CLOCK_BOOTTIME, under the boot whose hash is `boot`; that is odd
+-- if the id is the kernel's own.
 -- The columns that a renewal changes come first; `metadata`, the only long one, comes last.
 CREATE TABLE lease (
     election TEXT PRIMARY KEY,

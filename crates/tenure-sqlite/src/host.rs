@@ -160,8 +160,8 @@ fn boot_clock_ns() -> i64 {
     now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
-/// Whether this file of `/proc` is the kernel's, and not one that was mounted over it: systemd-nspawn,
-/// LXC and Incus give each container a boot id of its own that way.
+/// Whether this file of `/proc` is the kernel's, and not one that was mounted over it:
+/// systemd-nspawn, LXC and Incus give each container a boot id of its own that way.
 fn is_kernels_own(path: &Path) -> bool {
     let (Ok(file), Ok(proc)) = (fs::metadata(path), fs::metadata("/proc")) else { return false };
     file.dev() == proc.dev() && statfs("/proc").is_ok_and(|found| found.f_type as u32 == PROC_MAGIC)

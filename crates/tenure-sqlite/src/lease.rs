@@ -58,7 +58,7 @@ pub(crate) struct Round<'a> {
     pub(crate) now_ns: i64,
     /// What was seen of leases whose times mean nothing here.
     watch: &'a RefCell<Watch>,
-    /// Each holder is looked at once per batch, however many elections it holds.
+    /// Each holder is looked at once per batch.
     verdicts: HashMap<i64, bool>,
     pub(crate) news: News,
 }
@@ -99,8 +99,7 @@ enum Step {
 }
 
 impl<'a> Round<'a> {
-    /// A round at the present instant. The clock is read here, after any waiting for others:
-    /// in a changing transaction SQLite's write lock is held already.
+    /// A round at the present instant. The clock is read here, after any waiting for others.
     pub(crate) fn new(
         conn: &'a Connection,
         host: &'a Host,
@@ -337,7 +336,7 @@ impl<'a> Round<'a> {
                 Some(above) if row.record.term <= above => Step::Issue { expired: None },
                 _ => Step::Heal { term: row.record.term, asked: row.asked },
             },
-            // Inside the transaction that writes, this is decided again.
+            // Decided again inside the transaction that writes.
             Standing::Held { .. } if self.is_proven_dead(row) => Step::Issue { expired: None },
             Standing::Held { .. } => Step::Refuse,
             Standing::RanOut => Step::Issue { expired: Some(span(row.record.ttl_ns)) },

@@ -248,7 +248,9 @@ impl Desk {
                     }
                 }
                 () = keeper.gone() => running.kill(),
-                signal = running.stopped() => self.out.warn(&stopped_sentence(signal, running.pid())),
+                signal = running.stopped() => {
+                    self.out.warn(&stopped_sentence(signal, running.pid()));
+                }
                 () = until_killed(until) => running.kill(),
             }
         };

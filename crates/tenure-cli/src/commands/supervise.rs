@@ -238,8 +238,8 @@ pub(super) fn stopped_sentence(signal: Signal, pid: u32) -> String {
         _ => "SIGSTOP",
     };
     format!(
-        "the command was stopped ({why}) and does nothing while it leads; `kill -CONT {pid}` lets it \
-         go on"
+        "the command was stopped ({why}) and does nothing while it leads; `kill -CONT {pid}` lets \
+         it go on"
     )
 }
 

@@ -1,9 +1,9 @@
 //! What is left to do when tenure has died: its guardians do it, the last of them.
 //!
 //! A lease may be given back only when everything that worked for it is dead. Each guardian proves
-//! that for the command that it is the parent of (D1). Of several, the last one acts: the roll counts
-//! those that have not proven it yet. One that was killed never does, so the roll stays above zero
-//! and nobody acts: then the lease runs out.
+//! that for the command that it is the parent of (D1). Of several, the last one acts: the roll
+//! counts those that have not proven it yet. One that was killed never does, so the roll stays
+//! above zero and nobody acts: then the lease runs out.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};

@@ -1,9 +1,10 @@
 //! The trampoline: a process that puts itself where the command belongs and becomes it.
 //!
-//! The guardian starts it, because the command has to be its child, and knows nothing of the command
-//! itself. A child can't be moved into a cgroup between fork and exec without unsafe code, so a second
-//! exec does it. What it is to become, and with which descriptors, comes over its link to tenure,
-//! which is its stdin until the real one has come. If tenure dies first, it never becomes anything.
+//! The guardian starts it, because the command has to be its child, and knows nothing else of the
+//! command. A child can't be moved into a cgroup between fork and exec without unsafe code, so a
+//! second exec does it. What it is to become, and with which descriptors, comes over its link to
+//! tenure, which is its stdin until the real one has come. If tenure dies first, it never becomes
+//! anything.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -2,9 +2,9 @@
 //! and its [`Running`](super::Running).
 //!
 //! It owns two rules. The group's id is signalled only while the guardian, whose pid it is, has not
-//! been reaped, and the guardian is reaped only after KILL was sent; both happen under one lock. And
-//! a run is over only when its guardian says that it has no child left, or when the guardian was
-//! killed and this process, which adopted what it left behind, has no such child (D1).
+//! been reaped, and the guardian is reaped only after KILL was sent; both happen under one lock.
+//! And a run is over only when its guardian says that it has no child left, or when the guardian
+//! was killed and this process, which adopted what it left behind, has no such child (D1).
 
 use std::fs;
 use std::io;

@@ -3,8 +3,8 @@
 //! It leads the command's process group and is its parent and subreaper, so that whatever the
 //! command starts, and however it hides (`setsid`, a double fork), becomes its child in the end. It
 //! knows the instant at which all of that must be dead, and does little but wait for it or for the
-//! death of tenure. It must never allocate much, start a thread, a runtime or a logger, and whatever
-//! goes wrong in it ends the command: one without a guardian is worse than none.
+//! death of tenure. It must never allocate much, start a thread, a runtime or a logger, and
+//! whatever goes wrong in it ends the command: one without a guardian is worse than none.
 //!
 //! When it has ended the command it kills its children until `waitpid` says that there are none
 //! (D1). That, and nothing less, is the proof that nobody works any more. Then, if tenure is dead

@@ -9,9 +9,9 @@
 //!                                                  └─▶ __exec ──▶ the command, in group G
 //! ```
 //!
-//! The order of use: [`Keeper::spawn`] before the campaign, [`Keeper::set_deadline`] with each grant,
-//! [`start`] once elected, then [`Running::wait`] beside [`Keeper::gone`], and [`Running::gone`]
-//! before the lease is released. Each run has a [`Keeper`] of its own.
+//! The order of use: [`Keeper::spawn`] before the campaign, [`Keeper::set_deadline`] with each
+//! grant, [`start`] once elected, then [`Running::wait`] beside [`Keeper::gone`], and
+//! [`Running::gone`] before the lease is released. Each run has a [`Keeper`] of its own.
 //!
 //! # Guarantees
 //! SIGKILL is *sent* to the command, to what it has started, and to its cgroup where there is one,
@@ -19,14 +19,15 @@
 //! lives, is frozen or is dead (G1); by tenure, if the guardian was killed.
 //!
 //! The guardian is the parent of the command and a subreaper: what leaves the group or its session
-//! (`setsid`, `set -m`, a double fork) becomes its child all the same. It ends in order only when it
-//! has no child left. That is the proof that nobody works any more, and with a [`Bequest`] the last
-//! guardian of a dead tenure acts on it (D1).
+//! (`setsid`, `set -m`, a double fork) becomes its child all the same. It ends in order only when
+//! it has no child left. That is the proof that nobody works any more, and with a [`Bequest`] the
+//! last guardian of a dead tenure acts on it (D1).
 //!
 //! # Non-guarantees
 //! - A process of another user (`sudo`), which we may not signal, is out of reach. So is what the
 //!   command has had started by somebody else: a container's runtime, `systemd-run`, `at`.
 //! - A process in uninterruptible sleep dies when it wakes.
+//! - What the command has sent to a server is carried out there, whoever is dead (D4). Use a fence.
 //! - If the guardian is frozen together with tenure (a paused container, a suspended machine), the
 //!   command most likely is too. It may run for a moment after the thaw, before the guardian does.
 //!   Only a fence stops what it does in that moment.
@@ -34,9 +35,9 @@
 //!   anything: what held by then runs out.
 //!
 //! # Children
-//! Tenure is a child subreaper too, and adopts what a guardian that was killed leaves behind. Nothing
-//! else in this process may wait for children in other ways, `tokio::process` least of all. A child
-//! that stays in tenure's own process group is left alone.
+//! Tenure is a child subreaper too, and adopts what a guardian that was killed leaves behind.
+//! Nothing else in this process may wait for children in other ways, `tokio::process` least of
+//! all. A child that stays in tenure's own process group is left alone.
 
 mod bequest;
 mod cgroup;
