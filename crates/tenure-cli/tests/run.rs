@@ -450,14 +450,16 @@ impl Drop for Mounted {
 fn what_hides_from_its_group_is_dead_before_the_next_command_starts() {
     let place = Place::new();
     let notes = place.path("notes");
-    // One in a session of its own, and one more whose parents are all gone.
+    // One in a session of its own, one whose parents are all gone, and one whose parents live.
     let write = format!("while :; do echo a >>{notes}; done");
     let script = format!(
         "(setsid sh -c 'echo @one $$; {write}' &); \
-         (setsid sh -c \"sh -c 'echo @two \\$\\$; {write}' & exit\" &); sleep 99"
+         (setsid sh -c \"sh -c 'echo @two \\$\\$; {write}' & exit\" &); \
+         (setsid sh -c \"sh -c 'echo @three \\$\\$; {write}' & wait\" &); sleep 99"
     );
     let mut leader = run_as_nobody(&place, "a", &script);
-    let hidden = ["@one", "@two"].map(|word| Watched::new(leader.number(word)));
+    let words = ["@one", "@two", "@three"];
+    let hidden = words.map(|word| Watched::new(leader.number(word)));
     eventually("its first words", || fs::metadata(&notes).ok().filter(|file| file.len() > 0));
     let mut next = run_as_nobody(&place, "b", &format!("echo b >>{notes}; echo @next; sleep 99"));
     next.line("following: a leads as term 1");
