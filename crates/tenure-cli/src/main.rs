@@ -10,6 +10,7 @@ mod drill;
 mod exit;
 #[cfg(test)]
 mod fuzz;
+mod heir;
 mod options;
 #[cfg(feature = "otel")]
 mod otel;
@@ -42,7 +43,7 @@ use crate::store::StoreChoice;
 
 fn main() -> ExitCode {
     // First of all, before a runtime or a parser: the guardian must be up in a moment.
-    if let Some(code) = process::dispatch() {
+    if let Some(code) = process::dispatch(heir::give_back) {
         return code;
     }
     if let Some(code) = drill::candidate::dispatch() {

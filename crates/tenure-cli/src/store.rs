@@ -3,16 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tenure::{Error, Name, Store, Timing};
-use tenure_cli::process::Keeper;
+use tenure::{Election, Error, Name, Store, Timing};
+use tenure_cli::process::Bequest;
 #[cfg(feature = "postgres")]
 use tenure_postgres::{AdvisoryConfig, AdvisoryStore, PostgresConfig, PostgresStore};
 #[cfg(feature = "redis")]
 use tenure_redis::{RedisConfig, RedisStore};
 #[cfg(feature = "sqlite")]
-use tenure_sqlite::{Guard, SqliteConfig, SqliteStore};
+use tenure_sqlite::{SqliteConfig, SqliteStore};
 
 use crate::exit::Failure;
+use crate::heir::LastWords;
 use crate::redact;
 
 /// What tenure knows, as people write it, and whether this build has it.
@@ -128,6 +129,18 @@ impl StoreChoice {
         }
     }
 
+    /// The same store for a process that does all its work itself: where deaths can be proven, its
+    /// own is proof enough.
+    pub(crate) fn childless(mut self) -> StoreChoice {
+        match &mut self.kind {
+            #[cfg(feature = "sqlite")]
+            KindChoice::Sqlite(config) => *config = config.clone().childless(),
+            #[allow(unreachable_patterns, reason = "in a build with one store")]
+            _ => {}
+        }
+        self
+    }
+
     /// Opens it. This may block for some seconds.
     pub(crate) fn open(&self) -> Result<Opened, Error> {
         match self.kind {
@@ -175,36 +188,26 @@ enum Kind {
 }
 
 impl Opened {
-    /// Has the store know the guardian and its group, where that makes a difference: from when
-    /// this returns, nobody takes over at once while one of them lives (G1).
-    ///
-    /// # Cancel safety
-    /// Not cancel safe: if the future is dropped, the guardian may count or not.
-    #[cfg_attr(not(feature = "sqlite"), allow(unused_variables, reason = "no store, no guard"))]
-    pub(crate) async fn attest(&self, keeper: &Keeper) -> Result<(), Error> {
+    /// The last words for guardians, where the leases of a process are given back once it is dead
+    /// with all its work (D1). On other stores they run out: a server goes on with what was sent
+    /// (D4). An advisory lock is free when its session ends, whatever lives on: a weaker promise.
+    #[cfg_attr(not(feature = "sqlite"), allow(unused_variables, reason = "no store, no words"))]
+    pub(crate) fn bequest(&self, election: &Election) -> std::io::Result<Option<Bequest>> {
         match self.kind {
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(ref sqlite) => {
-                sqlite.attest(Guard { pid: keeper.pid(), group: Some(keeper.group()) }).await
+                let words = sqlite.path().to_str().map(|path| {
+                    LastWords {
+                        store: format!("sqlite:{path}"),
+                        election: election.name().to_string(),
+                        candidate: election.candidate().to_string(),
+                    }
+                    .to_string()
+                });
+                words.map(|words| Bequest::new(&words)).transpose()
             }
-            // On Postgres and Redis nobody takes over before the lease has run out. An advisory
-            // lock is free when its session ends, and no record changes that: a weaker promise.
             #[allow(unreachable_patterns, reason = "in a build with one store")]
-            _ => Ok(()),
-        }
-    }
-
-    /// Has the store know that nobody can prove our commands dead, because there are several: a
-    /// successor waits for the lease to run out. Process 1 outlives them all, or they end with it.
-    ///
-    /// # Cancel safety
-    /// As for [`Opened::attest`].
-    pub(crate) async fn attest_nobody(&self) -> Result<(), Error> {
-        match self.kind {
-            #[cfg(feature = "sqlite")]
-            Kind::Sqlite(ref sqlite) => sqlite.attest(Guard { pid: 1, group: None }).await,
-            #[allow(unreachable_patterns, reason = "in a build with one store")]
-            _ => Ok(()),
+            _ => Ok(None),
         }
     }
 

@@ -342,15 +342,6 @@ fn a_guardian_that_dies_while_following_is_replaced_before_the_command_starts() 
     leader.signal(Signal::TERM);
     let group = group_of(follower.number("@main"));
     assert_ne!(group, guardian);
-    let store = rusqlite::Connection::open(place.path("tenure.db")).unwrap();
-    let attested: u32 = store
-        .query_row(
-            "SELECT w.guard_group FROM witness w JOIN lease l ON l.witness = w.id",
-            (),
-            |row| row.get(0),
-        )
-        .unwrap();
-    assert_eq!(attested, group, "the store knows the group that the command is in");
 }
 
 /// As in most containers: the session and the group of whoever started us have no number here.
@@ -451,4 +442,116 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = Command::new("umount").args(["-l", &self.0]).status();
     }
+}
+
+/// D1: an ordinary user has no cgroup, and `setsid` with a double fork leaves every group. Whoever
+/// is left behind by a kill of tenure has written its last word before the next command starts.
+#[test]
+fn what_hides_from_its_group_is_dead_before_the_next_command_starts() {
+    let place = Place::new();
+    let notes = place.path("notes");
+    // One in a session of its own, one whose parents are all gone, and one whose parents live.
+    let write = format!("while :; do echo a >>{notes}; done");
+    let script = format!(
+        "(setsid sh -c 'echo @one $$; {write}' &); \
+         (setsid sh -c \"sh -c 'echo @two \\$\\$; {write}' & exit\" &); \
+         (setsid sh -c \"sh -c 'echo @three \\$\\$; {write}' & wait\" &); sleep 99"
+    );
+    let mut leader = run_as_nobody(&place, "a", &script);
+    let words = ["@one", "@two", "@three"];
+    let hidden = words.map(|word| Watched::new(leader.number(word)));
+    eventually("its first words", || fs::metadata(&notes).ok().filter(|file| file.len() > 0));
+    let mut next = run_as_nobody(&place, "b", &format!("echo b >>{notes}; echo @next; sleep 99"));
+    next.line("following: a leads as term 1");
+    let lease = place.status("job");
+    leader.signal(Signal::KILL);
+    next.line("@next");
+    let took_ns = now().as_nanos() - lease["boot_ns"].as_u64().unwrap();
+    let alive: Vec<u32> = hidden.iter().filter(|one| one.is_alive()).map(|one| one.pid).collect();
+    hidden.iter().for_each(Watched::ends);
+    let text = fs::read_to_string(&notes).unwrap();
+    let after = text.lines().skip_while(|line| *line != "b").filter(|line| *line == "a").count();
+    assert_eq!((alive, after), (Vec::new(), 0), "the old command worked on beside its successor");
+    // It did not have to wait for the lease to run out.
+    assert!(took_ns / 1_000_000 < lease["remaining_ms"].as_u64().unwrap(), "{took_ns} ns, {lease}");
+}
+
+/// As a user without privileges, if we have any: no cgroup can be made then.
+fn run_as_nobody(place: &Place, id: &str, script: &str) -> Process {
+    const NOBODY: u32 = 65_534;
+    let binary = place.path("tenure");
+    let mut command = if rustix::process::geteuid().is_root() {
+        if fs::metadata(&binary).is_err() {
+            fs::copy(common::tenure(), &binary).unwrap();
+        }
+        chown(place.path(""), Some(NOBODY), Some(NOBODY)).unwrap();
+        let mut command = Command::new(binary);
+        command.uid(NOBODY).gid(NOBODY);
+        command
+    } else {
+        Command::new(common::tenure())
+    };
+    command.env_clear().env("PATH", "/usr/bin:/bin").env("TENURE_STORE", place.url());
+    command.args(["run", "job", "--id", id, "--ttl", "20s", "--", "sh", "-c", script]);
+    Process::new(command.stdin(Stdio::null()))
+}
+
+/// D1, I8: what works because of a `campaign` or a `serve` lives elsewhere, and outlives it.
+#[test]
+fn a_killed_campaign_or_sidecar_is_not_succeeded_before_its_lease_has_run_out() {
+    for (place, args) in [
+        (Place::new(), &["campaign", "job", "--json"][..]),
+        (Place::new(), &["serve", "-e", "job", "--listen", "127.0.0.1:0", "--json"]),
+    ] {
+        let mut leader = place.spawn(&[args, &["--id", "a", "--ttl", "3s"]].concat());
+        leader.event("elected");
+        let mut next = place.spawn(&["campaign", "job", "--json", "--id", "b", "--ttl", "3s"]);
+        next.event("leader_changed");
+        leader.signal(Signal::STOP);
+        let lease = place.status("job");
+        leader.signal(Signal::KILL);
+        let elected = next.event("elected");
+        let remaining_ns = lease["remaining_ms"].as_u64().unwrap() * 1_000_000;
+        // The status was read a moment before it was stamped.
+        let least = lease["boot_ns"].as_u64().unwrap() + remaining_ns - 200_000_000;
+        assert!(elected["boot_ns"].as_u64().unwrap() >= least, "{args:?}: {lease} but {elected}");
+    }
+}
+
+#[test]
+fn a_command_that_is_stopped_while_it_leads_is_told_of() {
+    let place = Place::new();
+    let mut leader = run(&place, "a", &[], "echo @main $$; kill -STOP $$; echo @on; sleep 99");
+    let main = leader.number("@main");
+    leader.line("the command was stopped (SIGSTOP)");
+    kill_process(Pid::from_raw(main as i32).unwrap(), Signal::CONT).unwrap();
+    leader.line("@on");
+}
+
+/// Of several commands at once the last guardian gives the lease back.
+#[test]
+fn a_killed_listener_is_succeeded_at_once_when_all_its_commands_are_dead() {
+    let place = Place::new();
+    let script = "echo @$TENURE_CHANNEL $$; (setsid sh -c 'echo @hidden $$; sleep 99' &); sleep 99";
+    let listen = |id: &str, script: &str| {
+        let args = ["listen", "job", "one", "two", "--id", id, "--ttl", "20s", "--", "sh", "-c"];
+        place.spawn(&[&args[..], &[script]].concat())
+    };
+    let mut leader = listen("a", script);
+    leader.line("leading as term 1");
+    for channel in ["one", "two"] {
+        assert_eq!(place.run(&["post", "job", channel, "{}"]).code, 0);
+    }
+    let words = ["@one", "@two", "@hidden", "@hidden"];
+    let old = words.map(|word| Watched::new(leader.number(word)));
+    let mut next = listen("b", "echo @again $TENURE_CHANNEL");
+    next.line("following: a leads as term 1");
+    let lease = place.status("job");
+    leader.signal(Signal::KILL);
+    next.line("leading as term 2");
+    let took_ns = now().as_nanos() - lease["boot_ns"].as_u64().unwrap();
+    assert!(old.iter().all(|process| !process.is_alive()));
+    assert!(took_ns / 1_000_000 < lease["remaining_ms"].as_u64().unwrap(), "{took_ns} ns, {lease}");
+    next.line("@again");
+    next.line("@again");
 }

@@ -1,14 +1,17 @@
--- Whose clock the times in this file are on. One row. After a reboot every lease is over (S1).
+-- Whose clock the times in this file are on. One row. After a reboot every lease is over (S1), but
+-- only two ids that are the kernel's own tell of one: a container may have made its id up (S2).
 CREATE TABLE host (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     boot_id TEXT NOT NULL,
+    boot_is_kernels INTEGER NOT NULL,
     time_ns INTEGER NOT NULL
 ) STRICT;
 
 -- One row for each election that somebody ever led. A row keeps the term, so none is
 -- deleted but those of a drill, whose names are used once.
 -- `holder` is NULL once the lease is released, `seq` the highest acquire that was granted this
--- term. Times are nanoseconds of CLOCK_BOOTTIME.
+-- term. Times are nanoseconds of CLOCK_BOOTTIME, under the boot whose hash is `boot`; that is odd
+-- if the id is the kernel's own.
 -- The columns that a renewal changes come first; `metadata`, the only long one, comes last.
 CREATE TABLE lease (
     election TEXT PRIMARY KEY,
@@ -16,6 +19,7 @@ CREATE TABLE lease (
     holder TEXT,
     expires_ns INTEGER NOT NULL,
     ttl_ns INTEGER NOT NULL,
+    boot INTEGER NOT NULL,
     seq INTEGER NOT NULL,
     asked INTEGER NOT NULL DEFAULT 0,
     witness INTEGER,
@@ -33,14 +37,11 @@ CREATE TABLE released (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX released_at ON released (at_ns);
 
--- What must be proven dead before a lease that has not run out may be taken (S1, G1). One row for
--- each handle that holds leases; `pid` is NULL where nothing can be proven.
+-- Who must be proven dead before a lease that has not run out may be taken (S1, D1). One row for
+-- each handle that holds leases; `pid` is NULL where no death is proof, or none can be proven.
 CREATE TABLE witness (
     id INTEGER PRIMARY KEY,
     pid_ns INTEGER NOT NULL,
     pid INTEGER,
-    pid_start INTEGER,
-    guard_pid INTEGER,
-    guard_start INTEGER,
-    guard_group INTEGER
+    pid_start INTEGER
 ) STRICT;

@@ -31,13 +31,15 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 pub struct SqliteConfig {
     pub(crate) path: PathBuf,
     pub(crate) busy_timeout: Duration,
+    pub(crate) childless: bool,
     pub(crate) host: Option<Host>,
 }
 
 impl SqliteConfig {
     /// The store in this file, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> SqliteConfig {
-        SqliteConfig { path: path.into(), busy_timeout: BUSY_TIMEOUT, host: None }
+        let path = path.into();
+        SqliteConfig { path, busy_timeout: BUSY_TIMEOUT, childless: false, host: None }
     }
 
     /// The store that a URL names: `sqlite:PATH`, or `sqlite:` alone for the default path.
@@ -64,6 +66,28 @@ impl SqliteConfig {
     #[must_use]
     pub fn with_busy_timeout(mut self, timeout: Duration) -> SqliteConfig {
         self.busy_timeout = timeout;
+        self
+    }
+
+    /// Declares that whatever is done because this process leads is done by this very process.
+    ///
+    /// A follower that can prove the process dead then takes over at once. Without this it waits
+    /// until the lease has run out, because the death of a process is no proof that its work is
+    /// over (D1): a child process may go on, and so may anybody who was told that this process
+    /// leads. So declare it only if, because it leads,
+    /// - no child process works, nor anything that a child has started, and
+    /// - nobody else works: no program that asks this one over a network or a pipe.
+    ///
+    /// # Examples
+    /// ```
+    /// use tenure_sqlite::SqliteConfig;
+    ///
+    /// let config = SqliteConfig::new("/var/lib/app/tenure.db").childless();
+    /// # let _ = config;
+    /// ```
+    #[must_use]
+    pub fn childless(mut self) -> SqliteConfig {
+        self.childless = true;
         self
     }
 

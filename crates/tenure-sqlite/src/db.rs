@@ -104,9 +104,11 @@ impl Db {
 /// The boot and the time namespace that the times in the file belong to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Era {
-    /// Ours: the times mean what they say.
-    Same,
-    /// An earlier boot: every lease is over.
+    /// Ours, or one that can't be told from a container's: each lease says which (S2).
+    Open,
+    /// A container's, and ours is the kernel's own: the file should say so.
+    Adoptable,
+    /// An earlier boot: every lease of it is over.
     Over,
 }
 
@@ -119,12 +121,20 @@ pub(crate) fn era(conn: &Connection, host: &Host, real: &Path) -> Result<Era, Er
     let found = conn
         .prepare_cached(include_str!("sql/read_host.sql"))
         .and_then(|mut read| {
-            read.query_row((), |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))
+            read.query_row((), |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, bool>(1)?, row.get::<_, i64>(2)?))
+            })
         })
         .map_err(broken)?;
     match found {
-        (boot_id, _) if *boot_id != *host.boot_id => Ok(Era::Over),
-        (_, time_ns) if time_ns != time_column(host) => Err(error::new(
+        (boot_id, is_kernels, _) if *boot_id != *host.boot_id => {
+            Ok(match (is_kernels, host.boot_is_kernels) {
+                (true, true) => Era::Over,
+                (false, true) => Era::Adoptable,
+                (_, false) => Era::Open,
+            })
+        }
+        (_, _, time_ns) if time_ns != time_column(host) => Err(error::new(
             ErrorKind::Unsupported,
             format!(
                 "{} is used from another time namespace (time:[{time_ns}], here time:[{}]), \
@@ -134,15 +144,29 @@ pub(crate) fn era(conn: &Connection, host: &Host, real: &Path) -> Result<Era, Er
                 host.time_ns
             ),
         )),
-        _ => Ok(Era::Same),
+        _ => Ok(Era::Open),
     }
 }
 
-/// Ends every lease of an earlier boot, and makes the file's times ours. Terms stay.
-pub(crate) fn begin_era(conn: &Connection, host: &Host) -> rusqlite::Result<()> {
-    conn.execute_batch(include_str!("sql/end_all.sql"))?;
-    conn.execute(include_str!("sql/write_host.sql"), (&*host.boot_id, time_column(host)))?;
-    Ok(())
+/// Makes the file's boot ours if it was another one, and ends every lease of before a reboot. Terms
+/// stay, and so do the leases of containers: whether they are over, only time tells (S2).
+pub(crate) fn enter(conn: &Connection, host: &Host, era: &Era) -> rusqlite::Result<()> {
+    match era {
+        Era::Open => return Ok(()),
+        Era::Adoptable => {}
+        Era::Over => {
+            conn.execute(include_str!("sql/end_all.sql"), [host.boot().column()])?;
+            conn.execute(include_str!("sql/trim_witnesses.sql"), [0])?;
+            conn.execute("DELETE FROM released WHERE at_ns > ?1", [host.now_ns()])?;
+            conn.execute("DELETE FROM notice", ())?;
+        }
+    }
+    write_host(conn, host)
+}
+
+fn write_host(conn: &Connection, host: &Host) -> rusqlite::Result<()> {
+    let values = (&*host.boot_id, host.boot_is_kernels, time_column(host));
+    conn.execute(include_str!("sql/write_host.sql"), values).map(drop)
 }
 
 /// Why a connection could not be made: in SQLite's words, or in ours.
@@ -236,7 +260,7 @@ fn migrate(conn: &mut Connection, host: &Host) -> Result<(), Trouble> {
     }
     if version == 0 {
         tx.pragma_update(None, "application_id", APPLICATION_ID)?;
-        begin_era(&tx, host)?;
+        write_host(&tx, host)?;
     }
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     tx.pragma_update(None, "user_version", known)?;

@@ -4,12 +4,16 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{Access, CWD, FileType, FlockOperation, Mode, access, flock, mknodat, statfs};
+use rustix::fs::{
+    Access, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, access, flock, fstat,
+    mknodat, openat, statat, statfs, unlinkat,
+};
 use rustix::io::Errno;
 use tenure_core::{Error, ErrorKind};
 
@@ -96,6 +100,7 @@ impl Place {
         check_file_system(directory, host)?;
         let hints = beside(&real, "-hints");
         make_directory(&hints, false)?;
+        refuse_link(&hints)?;
         let gate = Gate::pass(&hints, wait)?;
         make_file(&real, directory)?;
         Ok((Place { path, real, hints }, gate))
@@ -120,7 +125,7 @@ impl Gate {
     /// Waits, at most this long, until nobody else opens the file.
     fn pass(hints: &Path, wait: Duration) -> Result<Gate, Error> {
         let failed = |error| error::from_io("can't use the directory", hints, error);
-        let directory = File::open(hints).map_err(failed)?;
+        let directory = open_directory(hints).map(File::from).map_err(|e| failed(e.into()))?;
         let (mut waited, mut nap) = (Duration::ZERO, Duration::from_micros(500));
         loop {
             match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
@@ -165,12 +170,47 @@ pub(crate) fn make_directory(path: &Path, parents: bool) -> Result<(), Error> {
     }
 }
 
+/// A directory that is none itself but leads to one would have us tidy up elsewhere (S5).
+fn refuse_link(hints: &Path) -> Result<(), Error> {
+    if !fs::symlink_metadata(hints).is_ok_and(|found| found.is_symlink()) {
+        return Ok(());
+    }
+    let message = format!(
+        "{} is a symbolic link, and hints are left in a directory of the store's own; remove it",
+        hints.display()
+    );
+    Err(error::new(ErrorKind::Config, message))
+}
+
+/// The directory itself, never one that a link leads to.
+fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(CWD, path, flags, Mode::empty())
+}
+
 /// Removes the files of hints whose writers died before they could. They were seen when they
-/// appeared; nobody misses them.
+/// appeared; nobody misses them. Only what tenure has made is removed (S5): empty files of this
+/// user, under names that only [`hints`](crate::hints) makes, in this very directory.
 pub(crate) fn sweep(hints: &Path) {
-    for entry in fs::read_dir(hints).into_iter().flatten().flatten() {
-        // Its writer may be faster: then it is gone, as it should be.
-        let _ = fs::remove_file(entry.path());
+    let me = rustix::process::geteuid().as_raw();
+    let Ok(directory) = open_directory(hints) else { return };
+    if !fstat(&directory).is_ok_and(|found| found.st_uid == me) {
+        return;
+    }
+    let Ok(entries) = Dir::read_from(&directory) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if !name.to_str().is_ok_and(crate::hints::is_name_of_hint) {
+            continue;
+        }
+        let ours = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|found| {
+            let kind = FileType::from_raw_mode(found.st_mode);
+            kind == FileType::RegularFile && found.st_size == 0 && found.st_uid == me
+        });
+        if ours {
+            // Its writer may be faster: then it is gone, as it should be.
+            let _ = unlinkat(&directory, name, AtFlags::empty());
+        }
     }
 }
 

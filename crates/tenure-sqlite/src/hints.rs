@@ -362,9 +362,19 @@ fn leave(directory: &Path, subject: &str) {
     }
 }
 
+/// Whether [`leave`] makes files of this name: `SUBJECT.PID-NUMBER`.
+pub(crate) fn is_name_of_hint(name: &str) -> bool {
+    let Some((subject, rest)) = name.split_once('.') else { return false };
+    let Some((pid, number)) = rest.split_once('-') else { return false };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let hash = subject.strip_prefix([NOTICE, POST]).unwrap_or(subject);
+    let is_hash = hash.len() == 16 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    (subject == ANY || is_hash) && is_number(pid) && is_number(number)
+}
+
 /// FNV-1a with 64 bits. It is part of how processes of different versions talk to each other
 /// through the directory: never change it.
-fn hash(name: &str) -> u64 {
+pub(crate) fn hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
@@ -442,6 +452,17 @@ mod tests {
         assert_eq!(hash(""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(hash("a"), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(hash("foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn only_names_that_are_made_here_are_names_of_hints() {
+        for name in ["any.1-0", "00000000000000af.17-4", "n00000000000000af.1-1"] {
+            assert!(is_name_of_hint(name), "{name}");
+        }
+        for name in ["any", "any.1", "any.1-", "any.-1", "0af.1-1", "x00000000000000af.1-1"] {
+            assert!(!is_name_of_hint(name), "{name}");
+        }
+        assert!(!is_name_of_hint("00000000000000AF.1-1") && !is_name_of_hint("../any.1-1"));
     }
 
     #[test]

@@ -2,18 +2,30 @@
 
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::statfs;
 use rustix::time::{ClockId, clock_gettime};
 use tenure_core::{Error, ErrorKind};
+
+use crate::hints;
+
+/// Where the kernel tells which boot this is.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// `PROC_SUPER_MAGIC`.
+const PROC_MAGIC: u32 = 0x9fa0;
 
 /// The host as the store sees it. Tests make their own; everybody else has the real one.
 #[doc(hidden)]
 #[derive(Clone)]
 pub struct Host {
-    /// Changes with each boot, and with it every lease is over (S1).
+    /// Changes with each boot (S1), and in some containers with each start of theirs (S2).
     pub(crate) boot_id: Arc<str>,
+    /// Whether the id is the kernel's own. Only two of these tell a reboot from a container.
+    pub(crate) boot_is_kernels: bool,
     /// The time namespace: it shifts the boot clock, so that times of two can't be compared.
     pub(crate) time_ns: u64,
     /// The pid namespace; `None` if pids can't be looked up here, and nothing be proven.
@@ -29,7 +41,7 @@ impl Host {
     /// # Errors
     /// `Unsupported` if `/proc` does not tell which boot this is.
     pub fn detect() -> Result<Host, Error> {
-        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
+        let boot_id = fs::read_to_string(BOOT_ID).map_err(|error| {
             Error::new(
                 ErrorKind::Unsupported,
                 "/proc/sys/kernel/random/boot_id can't be read, and without it nobody knows \
@@ -39,6 +51,7 @@ impl Host {
         })?;
         Ok(Host {
             boot_id: boot_id.trim().into(),
+            boot_is_kernels: is_kernels_own(Path::new(BOOT_ID)),
             // Kernels before 5.6 have one time for all, and no such file.
             time_ns: namespace("time").unwrap_or(0),
             pid_ns: proc_is_ours().then(|| namespace("pid")).flatten(),
@@ -51,7 +64,21 @@ impl Host {
     #[must_use]
     pub fn with_boot_id(mut self, boot_id: &str) -> Host {
         self.boot_id = boot_id.into();
+        self.boot_is_kernels = true;
         self
+    }
+
+    /// The same host, seen from a container with a boot id that was made up for it.
+    #[must_use]
+    pub fn with_boot_id_of_container(mut self, boot_id: &str) -> Host {
+        self.boot_id = boot_id.into();
+        self.boot_is_kernels = false;
+        self
+    }
+
+    /// The boot as a column holds it: a hash of the id, and whether it is the kernel's own.
+    pub(crate) fn boot(&self) -> Boot {
+        Boot::new(&self.boot_id, self.boot_is_kernels)
     }
 
     /// The same host, seen from another time namespace.
@@ -88,10 +115,40 @@ impl Host {
     }
 }
 
+/// Which boot the times of a lease belong to, small enough to be written with each lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Boot(i64);
+
+impl Boot {
+    fn new(id: &str, is_kernels: bool) -> Boot {
+        // The lowest bit is the flag, and the sign stays off.
+        let hash = hints::hash(id) >> 2 << 1;
+        Boot(i64::try_from(hash).unwrap_or(i64::MAX - 1) | i64::from(is_kernels))
+    }
+
+    pub(crate) fn from_column(column: i64) -> Boot {
+        Boot(column)
+    }
+
+    pub(crate) fn column(self) -> i64 {
+        self.0
+    }
+
+    /// Whether the machine was booted between the two, beyond doubt (S2).
+    pub(crate) fn is_before_reboot_to(self, now: Boot) -> bool {
+        self != now && self.is_kernels() && now.is_kernels()
+    }
+
+    fn is_kernels(self) -> bool {
+        self.0 & 1 == 1
+    }
+}
+
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Host")
             .field("boot_id", &self.boot_id)
+            .field("boot_is_kernels", &self.boot_is_kernels)
             .field("time_ns", &self.time_ns)
             .field("pid_ns", &self.pid_ns)
             .finish_non_exhaustive()
@@ -101,6 +158,13 @@ impl fmt::Debug for Host {
 fn boot_clock_ns() -> i64 {
     let now = clock_gettime(ClockId::Boottime);
     now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
+}
+
+/// Whether this file of `/proc` is the kernel's, and not one that was mounted over it:
+/// systemd-nspawn, LXC and Incus give each container a boot id of its own that way.
+fn is_kernels_own(path: &Path) -> bool {
+    let (Ok(file), Ok(proc)) = (fs::metadata(path), fs::metadata("/proc")) else { return false };
+    file.dev() == proc.dev() && statfs("/proc").is_ok_and(|found| found.f_type as u32 == PROC_MAGIC)
 }
 
 /// The inode that names one of our namespaces, from a link such as `pid:[4026531836]`.
@@ -127,7 +191,19 @@ mod tests {
         let host = Host::detect().unwrap();
         assert_eq!(host.boot_id.len(), 36, "{host:?}");
         assert!(host.pid_ns.is_some(), "{host:?}");
+        assert!(!is_kernels_own(Path::new("/")), "another file system than /proc");
         let before = host.now_ns();
         assert!(before > 0 && host.now_ns() >= before);
+    }
+
+    #[test]
+    fn only_two_boot_ids_of_the_kernel_tell_of_a_reboot() {
+        let (one, two) = (Boot::new("one", true), Boot::new("two", true));
+        assert!(one.is_before_reboot_to(two) && !one.is_before_reboot_to(one));
+        let container = Boot::new("three", false);
+        assert!(!one.is_before_reboot_to(container) && !container.is_before_reboot_to(one));
+        assert!(!container.is_before_reboot_to(Boot::new("four", false)));
+        assert_eq!(Boot::from_column(container.column()), container);
+        assert!(container.column() > 0 && !container.is_kernels());
     }
 }

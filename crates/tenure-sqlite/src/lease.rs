@@ -3,6 +3,7 @@
 //! A round is one batch inside one transaction, at one instant. It owns the decisions and never
 //! waits, opens or commits anything.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,9 +13,9 @@ use tenure_core::{
     Term,
 };
 
-use crate::db::Era;
 use crate::error;
-use crate::host::Host;
+use crate::host::{Boot, Host};
+use crate::observe::{Record, Standing, Watch};
 use crate::witness::Witness;
 
 /// One handle as others see it: the row of its witnesses.
@@ -55,19 +56,16 @@ pub(crate) struct Round<'a> {
     host: &'a Host,
     me: &'a Me,
     pub(crate) now_ns: i64,
-    era: Era,
-    /// Each holder is looked at once per batch, however many elections it holds.
+    /// What was seen of leases whose times mean nothing here.
+    watch: &'a RefCell<Watch>,
+    /// Each holder is looked at once per batch.
     verdicts: HashMap<i64, bool>,
     pub(crate) news: News,
 }
 
 /// One row of the table of leases.
 struct Row {
-    term: Term,
-    holder: Option<String>,
-    expires_ns: i64,
-    ttl_ns: i64,
-    seq: i64,
+    record: Record,
     asked: bool,
     since_unix_ms: Option<i64>,
     metadata: Option<String>,
@@ -101,18 +99,15 @@ enum Step {
 }
 
 impl<'a> Round<'a> {
-    /// A round at the present instant. The clock is read here, after any waiting for others:
-    /// in a changing transaction SQLite's write lock is held already.
-    pub(crate) fn new(conn: &'a Connection, host: &'a Host, me: &'a Me, era: Era) -> Round<'a> {
-        Round {
-            conn,
-            host,
-            me,
-            now_ns: host.now_ns(),
-            era,
-            verdicts: HashMap::new(),
-            news: News::default(),
-        }
+    /// A round at the present instant. The clock is read here, after any waiting for others.
+    pub(crate) fn new(
+        conn: &'a Connection,
+        host: &'a Host,
+        me: &'a Me,
+        watch: &'a RefCell<Watch>,
+    ) -> Round<'a> {
+        let (verdicts, news) = (HashMap::new(), News::default());
+        Round { conn, host, me, now_ns: host.now_ns(), watch, verdicts, news }
     }
 
     /// What is to be told once the transaction is over.
@@ -175,7 +170,9 @@ impl<'a> Round<'a> {
         match (self.step(wish, row.as_ref()), row) {
             (Step::Refuse, row) => Ok(Reply::Refused(self.sight(op, row))),
             (Step::Heal { term, asked }, _) => self.heal(wish, term, asked),
-            (Step::Issue { expired }, row) => self.issue(wish, row.map(|row| row.term), expired),
+            (Step::Issue { expired }, row) => {
+                self.issue(wish, row.map(|row| row.record.term), expired)
+            }
         }
     }
 
@@ -191,6 +188,7 @@ impl<'a> Round<'a> {
                 nanos(ttl),
                 column(wish.seq),
                 self.me.id,
+                self.host.boot().column(),
             ),
         )?;
         self.news.ours.push(election.clone());
@@ -223,6 +221,7 @@ impl<'a> Round<'a> {
                 self.me.id,
                 unix_ms(),
                 wish.metadata.map(Metadata::as_str),
+                self.host.boot().column(),
             ),
         )?;
         if changed != 1 {
@@ -252,6 +251,7 @@ impl<'a> Round<'a> {
                     self.end_of(ttl),
                     nanos(ttl),
                     self.now_ns,
+                    self.host.boot().column(),
                 ),
                 |row| row.get(0),
             )
@@ -282,12 +282,12 @@ impl<'a> Round<'a> {
             // Without a term it means the acquires up to `seq`: a lease that a later one got is
             // not what the sender gave up (C2).
             Some(row)
-                if self.holder(&row) == Some(candidate.as_str())
-                    && term.map_or(row.seq <= column(seq), |term| term == row.term) =>
+                if self.holder(election, &row) == Some(candidate.as_str())
+                    && term.map_or(row.record.seq <= column(seq), |t| t == row.record.term) =>
             {
                 self.execute(include_str!("sql/vacate.sql"), [election.as_str()])?;
                 self.news.announce.push(election.clone());
-                Ok(Reply::Granted(Grant::new(row.term)))
+                Ok(Reply::Granted(Grant::new(row.record.term)))
             }
             row => Ok(Reply::Refused(self.sight(op, row))),
         }
@@ -296,11 +296,12 @@ impl<'a> Round<'a> {
     fn ask(&mut self, op: &Op, election: &Name, term: Option<Term>) -> rusqlite::Result<Reply> {
         match self.row(election)? {
             Some(row)
-                if self.holder(&row).is_some() && term.is_none_or(|term| term == row.term) =>
+                if self.holder(election, &row).is_some()
+                    && term.is_none_or(|term| term == row.record.term) =>
             {
                 self.execute(include_str!("sql/ask.sql"), [election.as_str()])?;
                 self.news.announce.push(election.clone());
-                Ok(Reply::Granted(Grant::new(row.term)))
+                Ok(Reply::Granted(Grant::new(row.record.term)))
             }
             row => Ok(Reply::Refused(self.sight(op, row))),
         }
@@ -309,7 +310,7 @@ impl<'a> Round<'a> {
     /// Removes all that is known of an election, unless somebody may still lead it.
     pub(crate) fn forget(&mut self, election: &Name) -> rusqlite::Result<bool> {
         if let Some(row) = self.row(election)?
-            && self.holder(&row).is_some()
+            && self.holder(election, &row).is_some()
             && !self.is_proven_dead(&row)
         {
             return Ok(false);
@@ -330,26 +331,28 @@ impl<'a> Round<'a> {
         let Some(row) = row else {
             return Step::Issue { expired: None };
         };
-        match (self.holder(row), &row.holder) {
-            (Some(holder), _) if holder == wish.candidate.as_str() => match wish.above {
-                Some(above) if row.term <= above => Step::Issue { expired: None },
-                _ => Step::Heal { term: row.term, asked: row.asked },
+        match self.standing(wish.election, row) {
+            Standing::Held { .. } if row.is_held_by(wish.candidate) => match wish.above {
+                Some(above) if row.record.term <= above => Step::Issue { expired: None },
+                _ => Step::Heal { term: row.record.term, asked: row.asked },
             },
-            // Inside the transaction that writes, this is decided again.
-            (Some(_), _) if self.is_proven_dead(row) => Step::Issue { expired: None },
-            (Some(_), _) => Step::Refuse,
-            // It ran out under this boot. Of an earlier boot nobody is left: no need to wonder.
-            (None, Some(_)) if self.era == Era::Same => {
-                Step::Issue { expired: Some(span(row.ttl_ns)) }
-            }
-            (None, _) => Step::Issue { expired: None },
+            // Decided again inside the transaction that writes.
+            Standing::Held { .. } if self.is_proven_dead(row) => Step::Issue { expired: None },
+            Standing::Held { .. } => Step::Refuse,
+            Standing::RanOut => Step::Issue { expired: Some(span(row.record.ttl_ns)) },
+            Standing::Vacant | Standing::BeforeReboot => Step::Issue { expired: None },
         }
     }
 
+    fn standing(&self, election: &Name, row: &Row) -> Standing {
+        let mut watch = self.watch.borrow_mut();
+        watch.standing(election, &row.record, self.now_ns, self.host.boot())
+    }
+
     /// Who holds the lease at this instant.
-    fn holder<'r>(&self, row: &'r Row) -> Option<&'r str> {
-        let held = self.era == Era::Same && self.now_ns < row.expires_ns;
-        row.holder.as_deref().filter(|_| held)
+    fn holder<'r>(&self, election: &Name, row: &'r Row) -> Option<&'r str> {
+        let held = matches!(self.standing(election, row), Standing::Held { .. });
+        row.record.holder.as_deref().filter(|_| held)
     }
 
     fn is_proven_dead(&mut self, row: &Row) -> bool {
@@ -361,9 +364,6 @@ impl<'a> Round<'a> {
 
     /// Whether a release of the same candidate came first (C2).
     fn is_overtaken(&self, wish: Wish<'_>) -> rusqlite::Result<bool> {
-        if self.era == Era::Over {
-            return Ok(false);
-        }
         let seq: Option<i64> = self
             .conn
             .prepare_cached(include_str!("sql/overtaken.sql"))?
@@ -377,22 +377,22 @@ impl<'a> Round<'a> {
         let Some(row) = row else {
             return Sight::default();
         };
-        let last_term = Some(row.term);
-        if self.holder(&row).is_none() {
+        let last_term = Some(row.record.term);
+        let Standing::Held { left_ns } = self.standing(op.election(), &row) else {
             return Sight { last_term, ..Sight::default() };
-        }
+        };
         if let Some((id, witness)) = row.witness
             && id != self.me.id
             && witness.is_visible_from(self.host)
         {
-            let (election, expires_ns) = (op.election().clone(), row.expires_ns);
+            let (election, expires_ns) = (op.election().clone(), self.now_ns + left_ns);
             self.news.blocked.push(Blocked { election, id, witness, expires_ns });
         }
         let lease = Lease {
-            holder: Holder::new(row.holder.unwrap_or_default()),
-            term: Some(row.term),
-            remaining: span(row.expires_ns.saturating_sub(self.now_ns)),
-            ttl: Some(span(row.ttl_ns)),
+            holder: Holder::new(row.record.holder.unwrap_or_default()),
+            term: Some(row.record.term),
+            remaining: span(left_ns),
+            ttl: Some(span(row.record.ttl_ns)),
             since_unix_ms: row.since_unix_ms.and_then(|ms| u64::try_from(ms).ok()),
             metadata: row.metadata.and_then(|json| Metadata::new(&json).ok()),
         };
@@ -404,7 +404,7 @@ impl<'a> Round<'a> {
             .prepare_cached(include_str!("sql/look.sql"))?
             .query_row([election.as_str()], |row| {
                 let term: i64 = row.get(0)?;
-                Ok(Row {
+                let record = Record {
                     term: u64::try_from(term)
                         .ok()
                         .and_then(Term::new)
@@ -413,10 +413,14 @@ impl<'a> Round<'a> {
                     expires_ns: row.get(2)?,
                     ttl_ns: row.get(3)?,
                     seq: row.get(4)?,
+                    boot: Boot::from_column(row.get(8)?),
+                };
+                Ok(Row {
+                    record,
                     asked: row.get(5)?,
                     since_unix_ms: row.get(6)?,
                     metadata: row.get(7)?,
-                    witness: Witness::read(row, 8)?,
+                    witness: Witness::read(row, 9)?,
                 })
             })
             .optional()
@@ -438,6 +442,12 @@ impl<'a> Round<'a> {
 
     fn end_of(&self, ttl: Duration) -> i64 {
         self.now_ns.saturating_add(nanos(ttl))
+    }
+}
+
+impl Row {
+    fn is_held_by(&self, candidate: &CandidateId) -> bool {
+        self.record.holder.as_deref() == Some(candidate.as_str())
     }
 }
 

@@ -13,7 +13,7 @@ use tenure_core::{
 };
 
 use crate::config::SqliteConfig;
-use crate::db::{self, Db, Era, OPEN_TIMEOUT};
+use crate::db::{self, Db, OPEN_TIMEOUT};
 use crate::error;
 use crate::host::Host;
 use crate::lease::unix_ms;
@@ -355,9 +355,8 @@ impl Room {
             *is_durable = durable;
         }
         let tx = db.change()?;
-        if db::era(&tx, host, &real)? == Era::Over {
-            db::begin_era(&tx, host).map_err(broken)?;
-        }
+        let era = db::era(&tx, host, &real)?;
+        db::enter(&tx, host, &era).map_err(broken)?;
         // The clock is read after the lock is held.
         let done = act(&tx, host.now_ns()).map_err(broken)?;
         tx.commit().map_err(broken)?;

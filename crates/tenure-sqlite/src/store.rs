@@ -16,7 +16,6 @@ use crate::fs;
 use crate::hints::Hub;
 use crate::host::Host;
 use crate::mail::Mail;
-use crate::witness::Guard;
 use crate::worker::{Jobs, thread_ended};
 
 /// How many ops one transaction carries.
@@ -52,6 +51,7 @@ pub struct SqliteStore(Arc<Shared>);
 
 struct Shared {
     path: PathBuf,
+    childless: bool,
     jobs: Jobs,
     hub: Arc<Hub>,
     mail: Arc<Mail>,
@@ -89,11 +89,11 @@ impl SqliteStore {
         let db =
             Db::open(&config.path, &host, OPEN_TIMEOUT, config.busy_timeout).map_err(opened)?;
         fs::sweep(&db.place.hints);
-        let path = config.path.clone();
+        let (path, childless) = (config.path.clone(), config.childless);
         let hub = Arc::new(Hub::new(host.clone(), db.place.hints.clone()));
         let mail = Arc::new(Mail::new(config.clone(), host.clone()));
         let jobs = Jobs::start(config, host, db, hub.clone()).map_err(opened)?;
-        Ok(SqliteStore(Arc::new(Shared { path, jobs, hub, mail })))
+        Ok(SqliteStore(Arc::new(Shared { path, childless, jobs, hub, mail })))
     }
 
     pub(crate) fn hub(&self) -> &Arc<Hub> {
@@ -115,6 +115,13 @@ impl SqliteStore {
     pub fn file_system(&self) -> Result<String, Error> {
         let path = self.path();
         crate::fs::file_system(path.parent().unwrap_or(path))
+    }
+
+    /// Whether this process sees the boot id of the kernel itself, and not one that was made up for
+    /// its container. Without it no reboot is recognised, and leases that others wrote are watched
+    /// for their whole ttl before they are taken over.
+    pub fn sees_boot_id_of_kernel(&self) -> bool {
+        self.0.hub.host.boot_is_kernels
     }
 
     /// The file.
@@ -154,30 +161,6 @@ impl SqliteStore {
         };
         forgotten.map_err(|error| error.during("forget"))
     }
-
-    /// Names a guardian and a process group that stand in for this process (G1).
-    ///
-    /// A follower takes over before the lease runs out only if it can prove this process dead.
-    /// From the moment this returns, for every lease held through this handle or its clones and
-    /// every later one, the guardian must be dead too and the group empty. It may be called
-    /// before any lease is held; a later call replaces the guard of an earlier one.
-    ///
-    /// Attest the guardian alone before the command is started, and again with the group once
-    /// that is known: then there is no instant at which the command is not vouched for.
-    ///
-    /// # Cancel safety
-    /// Not cancel safe: if the future is dropped the guard may count or not.
-    ///
-    /// # Errors
-    /// `Config` if there is no such process; else whatever kept the file from being written.
-    /// Then the guard does not count.
-    pub async fn attest(&self, guard: Guard) -> Result<(), Error> {
-        let attested = match self.0.jobs.attest(guard) {
-            Ok(answer) => answer.await.unwrap_or_else(|| Err(thread_ended())),
-            Err(error) => Err(error),
-        };
-        attested.map_err(|error| error.during("attest"))
-    }
 }
 
 impl Store for SqliteStore {
@@ -214,7 +197,7 @@ impl Store for SqliteStore {
         info.expiry = Expiry::HostClock;
         info.durable_terms = true;
         info.survives_restart = true;
-        info.sees_death = true;
+        info.sees_death = self.0.childless;
         info.hints = true;
         info.channels = true;
         info.ledger = true;
@@ -235,18 +218,20 @@ impl Store for SqliteStore {
 }
 
 /// What is not promised.
-const RESIDUAL: [&str; 6] = [
+const RESIDUAL: [&str; 7] = [
     "only processes of this host take part; network file systems are refused",
     "a pause of the hypervisor, the restore of a snapshot and CRIU stop the clock unseen: a \
      leader may act late, and only a fence stops it",
     "a leader in another pid namespace (a container) is never known to be dead, so its lease has \
      to run out",
+    "of a leader under a boot id that a container made up nothing is known but its lease, which is \
+     watched until it has not changed for its whole ttl",
     "a process that is stopped in the middle of a write holds up all others until it goes on or \
      is killed; leaders step down in time",
     "replacing or deleting the file under a leader forgets its lease: somebody else may lead \
      until it notices, at its next renewal",
-    "processes that leave the attested group (setsid) or hang in uninterruptible sleep may \
-     outlive the lease",
+    "a process that was declared childless and has children all the same may be succeeded while \
+     they still work",
 ];
 
 impl Drop for Shared {

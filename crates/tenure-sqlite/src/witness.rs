@@ -10,22 +10,8 @@ use rusqlite::{Connection, Row};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tenure_core::{Error, ErrorKind};
 
-use crate::group;
 use crate::host::Host;
-
-/// A process beside ours, and the process group it watches over.
-///
-/// `tenure run` attests its guardian and the group of its command. See
-/// [`SqliteStore::attest`](crate::SqliteStore::attest).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Guard {
-    /// The guardian, which must be running when it is attested.
-    pub pid: u32,
-    /// The process group that must be empty before anybody takes over at once, if there is one.
-    pub group: Option<u32>,
-}
 
 /// One process, told apart from later ones of the same pid by when it started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,60 +20,25 @@ pub(crate) struct Process {
     start_ticks: i64,
 }
 
-/// The witnesses of one holder: all of them must be proven dead.
+/// Whose death is proof that the leases of a handle are nobody's any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Witness {
     pid_ns: i64,
-    /// `None` where nothing can be proven.
+    /// `None` where no death is proof, or none can be proven.
     own: Option<Process>,
-    guard: Option<Process>,
-    group: Option<i32>,
 }
 
 impl Witness {
-    /// The witness of this process alone.
-    pub(crate) fn of_this_process(host: &Host) -> Witness {
+    /// This process, if it has declared that nothing else works for its reigns (D1).
+    pub(crate) fn new(host: &Host, childless: bool) -> Witness {
         let pid = Pid::as_raw(Some(rustix::process::getpid()));
-        let own = host.pid_ns.and_then(|_| Process::running(pid));
-        Witness { pid_ns: column(host.pid_ns.unwrap_or(0)), own, guard: None, group: None }
+        let own = host.pid_ns.filter(|_| childless).and_then(|_| Process::running(pid));
+        Witness { pid_ns: column(host.pid_ns.unwrap_or(0)), own }
     }
 
-    /// The same witness with another guard.
-    pub(crate) fn with_guard(self, guard: Guard) -> Result<Witness, Error> {
-        if self.own.is_none() {
-            // Nobody can prove that we are dead, so nobody takes over at once anyway.
-            return Ok(self);
-        }
-        let process = i32::try_from(guard.pid).ok().filter(|pid| *pid > 0);
-        let process = process.and_then(Process::running).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Config,
-                format!("there is no process {}; attest a guardian that runs", guard.pid),
-            )
-        })?;
-        let group = match guard.group {
-            None => None,
-            // 0 and 1 would mean our own group and everybody.
-            Some(group) => match i32::try_from(group) {
-                Ok(group) if group > 1 => Some(group),
-                _ => {
-                    return Err(Error::config(format!(
-                        "{group} is not a process group; attest the pid of its leader"
-                    )));
-                }
-            },
-        };
-        Ok(Witness { guard: Some(process), group, ..self })
-    }
-
-    /// Whether all of them are dead beyond doubt.
-    ///
-    /// The group comes last: while one of the processes lives it may still put a new member in.
+    /// Whether it is dead beyond doubt.
     pub(crate) fn is_proven_dead(&self, host: &Host) -> bool {
-        self.is_visible_from(host)
-            && self.own.is_some_and(|own| own.is_proven_dead())
-            && self.guard.is_none_or(|guard| guard.is_proven_dead())
-            && self.group.is_none_or(group::is_empty)
+        self.is_visible_from(host) && self.own.is_some_and(|own| own.is_proven_dead())
     }
 
     /// Whether anything about it can be proven from here.
@@ -95,22 +46,18 @@ impl Witness {
         self.own.is_some() && host.pid_ns.map(column) == Some(self.pid_ns)
     }
 
-    /// The processes that can be waited for.
+    /// The process that can be waited for, if there is one.
     pub(crate) fn processes(&self) -> impl Iterator<Item = Process> {
-        [self.own, self.guard].into_iter().flatten()
+        self.own.into_iter()
     }
 
     /// Writes the row that leases of one handle point to.
     pub(crate) fn write(&self, conn: &Connection, id: i64) -> rusqlite::Result<()> {
-        let (own, guard) = (self.own, self.guard);
         conn.prepare_cached(include_str!("sql/write_witness.sql"))?.execute((
             id,
             self.pid_ns,
-            own.map(|own| own.pid),
-            own.map(|own| own.start_ticks),
-            guard.map(|guard| guard.pid),
-            guard.map(|guard| guard.start_ticks),
-            self.group,
+            self.own.map(|own| own.pid),
+            self.own.map(|own| own.start_ticks),
         ))?;
         Ok(())
     }
@@ -125,12 +72,7 @@ impl Witness {
             let pid: Option<i32> = row.get(pid)?;
             Ok(pid.zip(start_ticks).map(|(pid, start_ticks)| Process { pid, start_ticks }))
         };
-        let witness = Witness {
-            pid_ns: row.get(first + 1)?,
-            own: process(first + 2)?,
-            guard: process(first + 4)?,
-            group: row.get(first + 6)?,
-        };
+        let witness = Witness { pid_ns: row.get(first + 1)?, own: process(first + 2)? };
         Ok(Some((id, witness)))
     }
 }
@@ -142,7 +84,9 @@ impl Process {
     }
 
     /// Proof is that the pid is free, that who has it now has exited (a zombie still answers
-    /// signals, but its pidfd polls readable), or that who has it now started at another time.
+    /// signals, but its pidfd polls readable), or that who has it now started at another time. A
+    /// process whose first thread has ended looks like a zombie while its other threads work on;
+    /// its pidfd is not readable before the last of them has ended (D2).
     fn is_proven_dead(self) -> bool {
         match self.open() {
             Ok(pidfd) => {
@@ -213,7 +157,7 @@ mod tests {
 
         fn witness(&self) -> Witness {
             let own = Process::running(self.0.id() as i32);
-            Witness { own, ..Witness::of_this_process(&host()) }
+            Witness { own, ..Witness::new(&host(), true) }
         }
 
         fn kill_and_reap(&mut self) {
@@ -263,25 +207,10 @@ mod tests {
     }
 
     #[test]
-    fn a_living_guard_is_enough_to_wait() {
-        let (mut child, mut guard) = (Sleeper::start(), Sleeper::start());
-        let guarded = Guard { pid: guard.0.id(), group: None };
-        let witness = child.witness().with_guard(guarded).unwrap();
-        child.kill_and_reap();
-        assert!(!witness.is_proven_dead(&host()));
-        guard.kill_and_reap();
-        assert!(witness.is_proven_dead(&host()));
-    }
-
-    #[test]
-    fn a_guard_that_is_none_is_refused() {
-        let me = Witness::of_this_process(&host());
-        for (pid, group, word) in
-            [(0, None, "no process 0"), (u32::MAX, None, "no process"), (1, Some(1), "group")]
-        {
-            let error = me.with_guard(Guard { pid, group }).unwrap_err();
-            assert!(error.message().contains(word), "{error}");
-        }
+    fn nobody_is_a_witness_who_has_not_declared_to_be_childless() {
+        assert!(Witness::new(&host(), true).is_visible_from(&host()));
+        let witness = Witness::new(&host(), false);
+        assert!(!witness.is_visible_from(&host()) && witness.processes().next().is_none());
     }
 
     #[test]

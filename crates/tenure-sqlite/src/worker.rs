@@ -1,5 +1,6 @@
 //! The store's own thread, where SQLite may block without keeping anybody from renewing.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -11,13 +12,14 @@ use std::time::Duration;
 use tenure_core::{Error, ErrorKind, Name, Op, Reply};
 
 use crate::config::SqliteConfig;
-use crate::db::{self, Db, Era};
+use crate::db::{self, Db};
 use crate::error;
 use crate::hints::{self, Hub};
 use crate::host::Host;
 use crate::lease::{Me, News, Round};
 use crate::ledger;
-use crate::witness::{Guard, Witness};
+use crate::observe::Watch;
+use crate::witness::Witness;
 
 /// How many calls may wait. A driver has one or two in flight; more means that nobody waits for
 /// the answers, and a queue of stale calls would only keep the next one from being answered.
@@ -29,7 +31,6 @@ pub(crate) struct Jobs(SyncSender<Job>);
 
 enum Job {
     Apply { ops: Vec<Op>, answer: Promise<Vec<Reply>> },
-    Attest { guard: Guard, answer: Promise<Result<(), Error>> },
     List { answer: Promise<Result<Vec<Name>, Error>> },
     Forget { election: Name, answer: Promise<Result<(), Error>> },
     Ledger { call: ledger::Call, answer: Promise<Result<ledger::Answer, Error>> },
@@ -44,8 +45,9 @@ impl Jobs {
         hub: Arc<Hub>,
     ) -> Result<Jobs, Error> {
         let (sender, receiver) = sync_channel(QUEUE_MAX);
-        let me = Me { id: random()?, witness: Witness::of_this_process(&host), new_here: true };
-        let worker = Worker { config, host, hub, me, db: Some(db) };
+        let witness = Witness::new(&host, config.childless);
+        let me = Me { id: random()?, witness, new_here: true };
+        let worker = Worker { config, host, hub, me, watch: RefCell::default(), db: Some(db) };
         thread::Builder::new()
             .name("tenure-sqlite".to_owned())
             .spawn(move || worker.run(receiver))
@@ -60,12 +62,6 @@ impl Jobs {
     pub(crate) fn apply(&self, ops: Vec<Op>) -> Result<Answer<Vec<Reply>>, Error> {
         let (answer, promised) = promise();
         self.send(Job::Apply { ops, answer }).map(|()| promised)
-    }
-
-    /// Hands over a guard.
-    pub(crate) fn attest(&self, guard: Guard) -> Result<Answer<Result<(), Error>>, Error> {
-        let (answer, promised) = promise();
-        self.send(Job::Attest { guard, answer }).map(|()| promised)
     }
 
     /// Asks for the names of all elections.
@@ -111,6 +107,7 @@ struct Worker {
     host: Host,
     hub: Arc<Hub>,
     me: Me,
+    watch: RefCell<Watch>,
     /// `None` after the file was found to be another one; the next call opens that.
     db: Option<Db>,
 }
@@ -120,7 +117,6 @@ impl Worker {
         while let Ok(job) = jobs.recv() {
             match job {
                 Job::Apply { ops, answer } => answer.keep(self.apply(&ops)),
-                Job::Attest { guard, answer } => answer.keep(self.attest(guard)),
                 Job::List { answer } => answer.keep(self.list()),
                 Job::Forget { election, answer } => answer.keep(self.forget(&election)),
                 Job::Ledger { call, answer } => answer.keep(self.ledger(&call)),
@@ -162,8 +158,8 @@ impl Worker {
         self.with_db(|worker, db| {
             let (host, real) = (&worker.host, db.place.real.clone());
             let tx = db.look()?;
-            let era = db::era(&tx, host, &real)?;
-            let mut round = Round::new(&tx, host, &worker.me, era);
+            db::era(&tx, host, &real)?;
+            let mut round = Round::new(&tx, host, &worker.me, &worker.watch);
             let replies = round.look(ops).map_err(|error| error::from_sqlite(&real, error))?;
             if replies.is_some() {
                 worker.hub.note(round.into_news());
@@ -190,10 +186,9 @@ impl Worker {
             let (host, real) = (&worker.host, db.place.real.clone());
             let broken = |error| error::from_sqlite(&real, error);
             let tx = db.change()?;
-            if db::era(&tx, host, &real)? == Era::Over {
-                db::begin_era(&tx, host).map_err(broken)?;
-            }
-            let mut round = Round::new(&tx, host, &worker.me, Era::Same);
+            let era = db::era(&tx, host, &real)?;
+            db::enter(&tx, host, &era).map_err(broken)?;
+            let mut round = Round::new(&tx, host, &worker.me, &worker.watch);
             let done = act(&mut round).map_err(broken)?;
             let news = round.into_news();
             tx.commit().map_err(broken)?;
@@ -209,20 +204,6 @@ impl Worker {
             self.me.new_here = false;
         }
         Ok(done)
-    }
-
-    /// From when this returns, nobody takes over at once while the guard or its group lives.
-    fn attest(&mut self, guard: Guard) -> Result<(), Error> {
-        let before = self.me.witness;
-        self.me.witness = before.with_guard(guard).map_err(|e| e.in_store(error::STORE))?;
-        if let Some(db) = self.db.take_if(|db| db.is_moved()) {
-            db.abandon();
-        }
-        let written = self.transact(|round| round.testify());
-        if written.is_err() {
-            self.me.witness = before;
-        }
-        written.map(|_| ())
     }
 
     fn list(&mut self) -> Result<Vec<Name>, Error> {
@@ -373,8 +354,8 @@ mod tests {
         let host = Host::detect().unwrap();
         let db = Db::open(path, &host, db::OPEN_TIMEOUT, config.busy_timeout).unwrap();
         let hub = Arc::new(Hub::new(host.clone(), db.place.hints.clone()));
-        let me = Me { id: 7, witness: Witness::of_this_process(&host), new_here: true };
-        Worker { config, host, hub, me, db: Some(db) }
+        let me = Me { id: 7, witness: Witness::new(&host, true), new_here: true };
+        Worker { config, host, hub, me, watch: RefCell::default(), db: Some(db) }
     }
 
     fn acquires(count: usize) -> Vec<Op> {

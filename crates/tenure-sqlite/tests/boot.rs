@@ -141,3 +141,55 @@ async fn all_elections_that_were_ever_led_are_listed_in_order() {
     }
     assert_eq!(store.elections().await.unwrap(), ["a", "b", "c"].map(name));
 }
+
+/// S2, O1: under a boot id that may be a container's, the lease is watched on our own clock.
+#[tokio::test]
+async fn a_lease_under_a_boot_id_of_a_container_is_taken_only_when_it_stayed_unchanged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.db");
+    let host = Machine::new();
+    let mut container = host.clone();
+    container.host = host.host.clone().with_boot_id_of_container("made up");
+    let (inside, outside) = (container.open(&path).unwrap(), host.open(&path).unwrap());
+    for (holds, follows, number) in [(&inside, &outside, 1), (&outside, &inside, 3)] {
+        let holder = Player::new(holds, "holder", number.into());
+        let follower = Player::new(follows, "follower", number.into());
+        let grant = granted(holder.acquire("e").await);
+        assert_eq!(grant.term, term(number));
+        refused(follower.acquire("e").await);
+        host.advance(TTL - Duration::from_nanos(1));
+        granted(holder.renew("e", grant.term).await);
+        // It changed: the count begins anew, and as often as it is renewed.
+        host.advance(TTL - Duration::from_nanos(1));
+        let lease = refused(follower.acquire("e").await).lease.unwrap();
+        assert_eq!((lease.remaining, lease.ttl), (TTL + TTL / 100, Some(TTL)));
+        assert!(follower.store.read(&name("e")).await.unwrap().lease.is_some());
+        host.advance(TTL + TTL / 100 - Duration::from_nanos(1));
+        refused(follower.acquire("e").await);
+        host.advance(Duration::from_nanos(1));
+        let next = granted(follower.acquire("e").await);
+        assert_eq!((next.term, next.expired), (term(number + 1), Some(TTL)));
+        // Its end came on its own clock too.
+        refused(holder.renew("e", grant.term).await);
+        granted(follower.release("e", next.term).await);
+    }
+}
+
+/// A reboot that only the host can tell ends no lease of a container.
+#[tokio::test]
+async fn a_reboot_ends_the_leases_of_the_host_and_leaves_those_of_containers_to_be_watched() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.db");
+    let host = Machine::new();
+    let (mut container, mut rebooted) = (host.clone(), host.clone());
+    container.host = host.host.clone().with_boot_id_of_container("made up");
+    rebooted.host = host.host.clone().with_boot_id("another boot");
+    granted(Player::new(&host.open(&path).unwrap(), "a", 1).acquire("host").await);
+    granted(Player::new(&container.open(&path).unwrap(), "b", 2).acquire("container").await);
+    let after = rebooted.open(&path).unwrap();
+    let c = Player::new(&after, "c", 3);
+    granted(c.acquire("host").await);
+    refused(c.acquire("container").await);
+    host.advance(TTL + TTL / 100);
+    granted(c.acquire("container").await);
+}

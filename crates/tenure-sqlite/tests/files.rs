@@ -355,3 +355,46 @@ async fn needs_root_a_real_time_namespace_is_refused() {
     let said = Other::from_command(command, "open", &path).hear();
     assert!(said.starts_with("Unsupported") && said.contains("time namespace"), "{said}");
 }
+
+/// S5: what tenure removes it has made.
+#[tokio::test]
+async fn opening_removes_only_what_tenure_left_in_the_directory_of_hints() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.db");
+    drop(SqliteStore::open(&path).unwrap());
+    let hints = directory.path().join("x.db-hints");
+    let (own, foreign) =
+        (["any.7-0", "n00000000000000af.12-3"], ["invoices.csv", "any", "0af.1-1"]);
+    for name in own {
+        fs::write(hints.join(name), "").unwrap();
+    }
+    for name in foreign {
+        fs::write(hints.join(name), "").unwrap();
+    }
+    // A name like ours, with something in it, or with somewhere to go.
+    fs::write(hints.join("any.7-1"), "a letter").unwrap();
+    symlink(hints.join("any"), hints.join("any.7-2")).unwrap();
+    drop(SqliteStore::open(&path).unwrap());
+    for name in own {
+        assert!(!hints.join(name).exists(), "{name} is still there");
+    }
+    for name in foreign.into_iter().chain(["any.7-1", "any.7-2"]) {
+        assert!(fs::symlink_metadata(hints.join(name)).is_ok(), "{name} is gone");
+    }
+}
+
+/// S5: a directory of hints that leads elsewhere is refused, and nothing there is touched.
+#[tokio::test]
+async fn a_directory_of_hints_behind_a_link_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, elsewhere) = (directory.path().join("x.db"), directory.path().join("letters"));
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("any.7-0"), "").unwrap();
+    fs::write(elsewhere.join("a letter"), "dear").unwrap();
+    symlink(&elsewhere, directory.path().join("x.db-hints")).unwrap();
+    let opened = SqliteStore::open(&path);
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 2, "files are gone");
+    let error = opened.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.message().contains("symbolic link"), "{error}");
+}

@@ -58,7 +58,8 @@ struct Stored {
     asked: i64,
     since_unix_ms: Option<i64>,
     metadata: Option<String>,
-    witness: Option<(i64, i32, i64, i32)>,
+    witness: Option<(i64, i32, i64)>,
+    boot: i64,
 }
 
 fn rows(time: Duration) {
@@ -105,15 +106,14 @@ fn write(file: &mut Connection, name: &Name, row: &Stored) -> bool {
         "PRAGMA ignore_check_constraints = ON; DELETE FROM lease; DELETE FROM witness",
     )
     .unwrap();
-    if let Some((namespace, pid, start, group)) = row.witness {
-        let columns = (1, namespace, pid, start, group);
-        let insert = "INSERT INTO witness (id, pid_ns, pid, pid_start, guard_group)
-                      VALUES (?1, ?2, ?3, ?4, ?5)";
+    if let Some((namespace, pid, start)) = row.witness {
+        let columns = (1, namespace, pid, start);
+        let insert = "INSERT INTO witness (id, pid_ns, pid, pid_start) VALUES (?1, ?2, ?3, ?4)";
         tx.execute(insert, columns).unwrap();
     }
     let insert = "INSERT INTO lease (election, term, holder, expires_ns, ttl_ns, seq, asked,
-                                     since_unix_ms, metadata, witness)
-                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+                                     since_unix_ms, metadata, witness, boot)
+                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     tx.execute(
         insert,
         rusqlite::params![
@@ -127,12 +127,15 @@ fn write(file: &mut Connection, name: &Name, row: &Stored) -> bool {
             row.since_unix_ms,
             row.metadata,
             row.witness.map(|_| 1),
+            row.boot,
         ],
     )
     .unwrap();
     tx.commit().unwrap();
     // Without a witness nobody can be proven dead.
-    row.holder.is_some() && row.witness.is_none() && row.expires_ns > i64::MAX / 2
+    // An odd number is a boot id of the kernel's own: then the machine was booted since.
+    let is_containers = row.boot & 1 == 0;
+    row.holder.is_some() && row.witness.is_none() && row.ttl_ns > 0 && is_containers
 }
 
 #[test]

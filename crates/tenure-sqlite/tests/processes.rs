@@ -4,14 +4,12 @@
 mod common;
 
 use std::fs;
-use std::io::Read;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use tenure_core::{Hint, Reply, Store};
-use tenure_sqlite::{Guard, Host, SqliteConfig, SqliteStore};
+use tenure_sqlite::{Host, SqliteConfig, SqliteStore};
 
 use common::*;
 
@@ -22,7 +20,11 @@ const LONG: Duration = Duration::from_secs(600);
 #[tokio::test]
 async fn child() {
     let Some((role, path)) = role() else { return };
-    let store = SqliteStore::open(path).unwrap();
+    let mut config = SqliteConfig::new(path);
+    if !role.starts_with("undeclared") {
+        config = config.childless();
+    }
+    let store = config.open().unwrap();
     let mut me = Player::new(&store, "child", u128::from(std::process::id()));
     me.ttl = LONG;
     let (role, argument) = role.split_once(' ').unwrap_or((&role, ""));
@@ -39,7 +41,7 @@ async fn child() {
             };
             say(said);
         }
-        "hold" => {
+        "hold" | "undeclared" => {
             if let Ok(ms) = argument.parse() {
                 me.ttl = Duration::from_millis(ms);
             }
@@ -47,52 +49,9 @@ async fn child() {
                 granted(me.acquire("e").await).term
             }));
         }
-        "guarded" => {
-            let mut ids = argument.split(' ').map(|id| id.parse().unwrap());
-            let (pid, group) = (ids.next().unwrap(), ids.next());
-            granted(me.acquire("e").await);
-            store.attest(Guard { pid, group }).await.unwrap();
-            say("attested");
-        }
         other => panic!("no role {other}"),
     }
     while listen().is_some() {}
-}
-
-/// A process, the leader of a group of its own, that ends with the test and all its group.
-struct Group(Child);
-
-impl Group {
-    /// Starts this script and waits until it has said something.
-    fn start(script: &str) -> Group {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]).process_group(0).stdout(Stdio::piped());
-        let mut leader = command.spawn().unwrap();
-        let mut said = [0];
-        leader.stdout.take().unwrap().read_exact(&mut said).unwrap();
-        Group(leader)
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    /// Ends the leader, and no other member.
-    fn kill_leader(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-
-    fn kill_all(&self) {
-        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.kill_all();
-        let _ = self.0.wait();
-    }
 }
 
 #[tokio::test]
@@ -167,50 +126,30 @@ async fn a_stopped_leader_keeps_its_lease_until_it_runs_out() {
     assert_eq!((grant.term, grant.expired), (term(2), Some(Duration::from_millis(400))));
 }
 
+/// D1: its death is no proof that its work is over.
 #[tokio::test]
-async fn a_killed_leader_is_succeeded_only_once_its_guardian_is_dead_and_its_group_empty() {
+async fn a_killed_leader_that_declared_nothing_is_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.db");
-    let (mut guardian, mut command) =
-        (Group::start("echo; exec sleep 600"), Group::start("sleep 600 & echo; wait"));
-    let role = format!("guarded {} {}", guardian.pid(), command.pid());
-    let mut leader = Other::start(&role, &path);
-    leader.hear();
-    let store = SqliteStore::open(&path).unwrap();
+    let mut leader = Other::start("undeclared 1000", &path);
+    let said = leader.hear();
+    let sent_ns: i64 = said.split(' ').next().unwrap().parse().unwrap();
+    let store = SqliteConfig::new(&path).childless().open().unwrap();
     let me = Player::new(&store, "me", 1);
-    let mut hints = store.hints();
-
     leader.kill();
-    refused(me.acquire("e").await);
-    guardian.kill_leader();
-    refused(me.acquire("e").await);
-    command.kill_leader();
-    refused(me.acquire("e").await); // the grandchild still runs
-    command.kill_all();
-    assert_eq!(next_hint(&mut hints).await, Some(Hint::Election(name("e"))));
-    let grant = granted(me.acquire("e").await);
-    assert_eq!((grant.term, grant.expired), (term(2), None));
-}
-
-#[tokio::test]
-async fn a_later_guard_replaces_an_earlier_one_and_counts_for_later_leases() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("x.db");
-    let store = SqliteStore::open(&path).unwrap();
-    let guards = [Group::start("echo; exec sleep 600"), Group::start("echo; exec sleep 600")];
-    let error = store.attest(Guard { pid: 0, group: None }).await.unwrap_err();
-    assert!(error.to_string().starts_with("sqlite: attest: there is no process 0"), "{error}");
-    for guard in &guards {
-        store.attest(Guard { pid: guard.pid(), group: None }).await.unwrap();
-    }
-    granted(Player::new(&store, "me", 1).acquire("e").await);
-    let conn = rusqlite::Connection::open(&path).unwrap();
-    let (rows, guard): (i64, u32) = conn
-        .query_row("SELECT count(*), max(guard_pid) FROM witness", (), |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
-        .unwrap();
-    assert_eq!((rows, guard), (1, guards[1].pid()));
+    let grant = loop {
+        match me.acquire("e").await {
+            Reply::Refused(sight) => {
+                let remaining = sight.lease.unwrap().remaining;
+                tokio::time::timeout(remaining, std::future::pending::<()>()).await.unwrap_err();
+            }
+            reply => break granted(reply),
+        }
+    };
+    let now_ns = Host::detect().unwrap().now_ns();
+    assert!(now_ns >= sent_ns + 1_000_000_000, "taken over by proof of a death that is none");
+    assert_eq!(grant.expired, Some(Duration::from_secs(1)));
+    assert!(store.info().sees_death && !SqliteStore::open(&path).unwrap().info().sees_death);
 }
 
 #[tokio::test]
@@ -298,4 +237,35 @@ async fn needs_root_from_a_real_pid_namespace_nobody_is_proven_dead() {
         assert_eq!(Other::from_command(command, "campaign", &path).hear(), "refused");
     }
     assert_eq!(Other::start("campaign", &path).hear(), "granted 2");
+}
+
+/// As systemd-nspawn, LXC and Incus do it: the container has a boot id of its own, made up, on the
+/// same kernel and the same clock (S2).
+fn with_a_boot_id_of_its_own(directory: &std::path::Path) -> Command {
+    let id = directory.join("boot_id");
+    fs::write(&id, "0d9fa1ac-4b7e-4d0c-9d1b-000000000001\n").unwrap();
+    let mut command = Command::new("unshare");
+    let script = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
+    command.args(["--mount", "sh", "-c", script]).arg(id).arg(std::env::current_exe().unwrap());
+    command
+}
+
+#[tokio::test]
+#[ignore = "needs root: makes a mount namespace"]
+async fn needs_root_a_boot_id_of_a_container_ends_no_lease_of_the_host_nor_the_other_way_round() {
+    let directory = tempfile::tempdir().unwrap();
+    for path in ["host.db", "container.db"].map(|name| directory.path().join(name)) {
+        let inside = || with_a_boot_id_of_its_own(directory.path());
+        let mut leader = match path.ends_with("host.db") {
+            true => Other::start("hold", &path),
+            false => Other::from_command(inside(), "hold", &path),
+        };
+        assert!(leader.hear().ends_with(" 1"));
+        let command = match path.ends_with("host.db") {
+            true => inside(),
+            false => Command::new(std::env::current_exe().unwrap()),
+        };
+        let said = Other::from_command(command, "campaign", &path).hear();
+        assert_eq!(said, "refused", "{}: two led at once", path.display());
+    }
 }

@@ -1,71 +1,42 @@
-//! The guardian of the next run of the command, known to the store before the command starts.
+//! The guardian of the next run of the command, there before the command starts.
 //!
-//! A follower takes over before a lease has run out only if it can prove dead what the store knows
-//! of its holder: this process, the guardian and the group (G1). So the rule is that a command
-//! starts only in a group that was attested by a call that returned, and that the group before it
-//! is gone by then. Whatever happens between two runs happens with no command alive, so it does
-//! not matter which of two guardians the store knows at that moment.
-
-use std::time::Duration;
+//! On a store that has its leases given back by proof of death, each guardian has a bequest: when
+//! this process is killed, the guardian ends the command, proves that nothing is left of it, and
+//! gives the lease back (D1). So there is a guardian from before the campaign on.
 
 use tenure::Time;
-use tenure_cli::process::Keeper;
+use tenure_cli::process::{Bequest, Keeper};
 
-use super::pause;
 use crate::exit::Failure;
-use crate::output::Output;
-use crate::store::Opened;
-
-/// How often the store is told again, after it could not be.
-const TELL_AGAIN: Duration = Duration::from_millis(250);
 
 /// A guardian, or the place for one.
 pub(super) struct Guard {
-    opened: Opened,
+    bequest: Option<Bequest>,
     keeper: Option<Keeper>,
-    attested: bool,
 }
 
 impl Guard {
-    pub(super) fn new(opened: Opened) -> Guard {
-        Guard { opened, keeper: None, attested: false }
+    pub(super) fn new(bequest: Option<Bequest>) -> Guard {
+        Guard { bequest, keeper: None }
     }
 
-    /// Returns when there is a live guardian that the store knows of.
+    /// Returns when there is a live guardian.
     ///
     /// # Cancel safety
-    /// Cancel safe: if it is dropped the store may know of the guardian or not, and is told again.
-    pub(super) async fn ready(&mut self, out: &Output) -> Result<(), Failure> {
-        let mut told = false;
-        loop {
-            if self.is_dead().await {
-                self.spent();
-            }
-            if self.keeper.is_some() && self.attested {
-                return Ok(());
-            }
-            if self.keeper.is_none() {
-                self.keeper = Some(Keeper::spawn().map_err(no_guardian)?);
-            }
-            let Some(keeper) = &self.keeper else { continue };
-            match self.opened.attest(keeper).await {
-                Ok(()) => self.attested = true,
-                Err(error) if error.is_retryable() => {
-                    if !told {
-                        out.warn(&format!("the command waits for the store: {error}"));
-                        told = true;
-                    }
-                    pause(TELL_AGAIN).await;
-                }
-                Err(_) if self.is_dead().await => {}
-                Err(error) => return Err(error.into()),
-            }
+    /// Cancel safe.
+    pub(super) async fn ready(&mut self) -> Result<(), Failure> {
+        if self.is_dead().await {
+            self.spent();
         }
+        if self.keeper.is_none() {
+            self.keeper = Some(Keeper::spawn(self.bequest.as_ref()).map_err(no_guardian)?);
+        }
+        Ok(())
     }
 
-    /// The guardian, if it is ready.
+    /// The guardian, if there is one.
     pub(super) fn keeper(&self) -> Option<&Keeper> {
-        self.keeper.as_ref().filter(|_| self.attested)
+        self.keeper.as_ref()
     }
 
     /// Returns when the guardian died though nobody here wanted it to.
@@ -87,7 +58,6 @@ impl Guard {
     /// The run is over and its group is gone, the guardian included.
     pub(super) fn spent(&mut self) {
         self.keeper = None;
-        self.attested = false;
     }
 
     async fn is_dead(&self) -> bool {

@@ -1,81 +1,63 @@
 //! Guardians of commands of which several may be alive at once.
 //!
-//! The store knows one guardian and its group (G1). Of several commands at once it is told that
-//! nobody can prove them dead, so that a successor waits for the lease to run out.
+//! One more than there are commands: a spare is there from before the campaign on, so that there is
+//! always one left that can give the lease back when this process is killed (D1).
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::io;
+use std::sync::OnceLock;
 
-use tenure_cli::process::Keeper;
+use tenure_cli::process::{Bequest, Keeper};
 use tokio::sync::Mutex;
 
-use super::pause;
-use crate::store::Opened;
-
-/// How often the store is told again of a guardian, after it could not be.
-const TELL_AGAIN: Duration = Duration::from_millis(100);
-
 /// What hands out guardians.
+#[derive(Default)]
 pub(super) struct Guardians {
-    opened: Opened,
-    /// How many commands are alive.
-    alive: Arc<Mutex<usize>>,
-}
-
-/// A guardian that the store knows of. Held for as long as anything of its command is left.
-pub(super) struct Guarded {
-    pub(super) keeper: Keeper,
-    _alive: Alive,
+    bequest: OnceLock<Option<Bequest>>,
+    spare: Mutex<Option<Keeper>>,
 }
 
 impl Guardians {
-    pub(super) fn new(opened: Opened) -> Guardians {
-        Guardians { opened, alive: Arc::default() }
-    }
-
-    /// A guardian that the store knows of, before its command starts. A store that is away is told
-    /// again for as long as there is a point in it.
+    /// Has a guardian stand by, if there is something to be given back. To be called once, before
+    /// the campaign.
     ///
     /// # Cancel safety
-    /// Cancel safe: if it is dropped the store may know of a guardian that is gone, and is told of
-    /// the next one.
-    pub(super) async fn next(&self, has_a_point: impl Fn() -> bool) -> Result<Guarded, String> {
-        let keeper =
-            Keeper::spawn().map_err(|error| format!("the guardian can't be started: {error}"))?;
-        let mut alive = self.alive.lock().await;
-        loop {
-            let told = match *alive {
-                0 => self.opened.attest(&keeper).await,
-                _ => self.opened.attest_nobody().await,
-            };
-            match told {
-                Ok(()) => break,
-                Err(error) if error.is_retryable() && has_a_point() => pause(TELL_AGAIN).await,
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-        *alive += 1;
-        Ok(Guarded { keeper, _alive: Alive(self.alive.clone()) })
+    /// Cancel safe.
+    pub(super) async fn stand_by(&self, bequest: Option<Bequest>) -> io::Result<()> {
+        let _set_once = self.bequest.set(bequest);
+        let mut spare = self.spare.lock().await;
+        *spare = self.next_spare()?;
+        Ok(())
+    }
+
+    /// A guardian for a command, while another one stands by.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: if it is dropped a guardian is started for nothing.
+    pub(super) async fn next(&self) -> Result<Keeper, String> {
+        let failed = |error| format!("the guardian can't be started: {error}");
+        let mut spare = self.spare.lock().await;
+        let ready = match spare.take() {
+            Some(ready) if !is_dead(&ready).await => ready,
+            _ => Keeper::spawn(self.bequest()).map_err(failed)?,
+        };
+        *spare = self.next_spare().map_err(failed)?;
+        Ok(ready)
+    }
+
+    fn next_spare(&self) -> io::Result<Option<Keeper>> {
+        let bequest = self.bequest();
+        bequest.map(|bequest| Keeper::spawn(Some(bequest))).transpose()
+    }
+
+    fn bequest(&self) -> Option<&Bequest> {
+        self.bequest.get().and_then(Option::as_ref)
     }
 }
 
-/// Counts a command out when its run is over, however it ends.
-struct Alive(Arc<Mutex<usize>>);
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        // A guard that is being told of holds the lock; then the count stays too high for a
-        // moment, which costs a successor the wait and nothing else.
-        if let Ok(mut alive) = self.0.try_lock() {
-            *alive = alive.saturating_sub(1);
-        } else {
-            let alive = self.0.clone();
-            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(async move {
-                    let mut alive = alive.lock().await;
-                    *alive = alive.saturating_sub(1);
-                });
-            }
-        }
+async fn is_dead(keeper: &Keeper) -> bool {
+    tokio::select! {
+        biased;
+        () = keeper.gone() => true,
+        () = std::future::ready(()) => false,
     }
 }

@@ -13,6 +13,7 @@ use tenure_cli::process::{self, CannotStart};
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::guardians::Guardians;
+use super::supervise::stopped_sentence;
 use super::{Narration, builder, note_default_store, open_patiently, pause};
 use crate::args::CandidateArgs;
 use crate::exit::{Exit, Failure};
@@ -104,7 +105,7 @@ pub(crate) async fn run(
         deadline: deadline.subscribe(),
         over,
         candidate: OnceLock::new(),
-        guardians: Guardians::new(opened.clone()),
+        guardians: Guardians::default(),
         lanes: options.channels.iter().map(|name| (name.clone(), Mutex::default())).collect(),
     });
     let mut builder = builder(&options.candidacy, &opened).post_tries(options.tries);
@@ -113,6 +114,7 @@ pub(crate) async fn run(
     }
     let election = builder.build()?;
     let _set_once = desk.candidate.set(election.candidate().to_string());
+    desk.guardians.stand_by(opened.bequest(&election)?).await?;
     let mut signals = Signals::listen()?;
     let mut narration = Narration::new();
     narration.follow(&election, out, output::sentence);
@@ -225,8 +227,7 @@ impl Desk {
     async fn execute(&self, message: &Message) -> Result<(), String> {
         let lane = self.lanes.get(&message.channel).ok_or("nobody listens on this channel")?;
         let _lane = lane.lock().await;
-        let guarded = self.guardians.next(|| true).await?;
-        let keeper = &guarded.keeper;
+        let keeper = &self.guardians.next().await?;
         let mut deadline = self.deadline.clone();
         let known = deadline.wait_for(|deadline| *deadline > Time::ZERO).await;
         let mut until = known.map(|until| *until).map_err(|error| error.to_string())?;
@@ -247,6 +248,9 @@ impl Desk {
                     }
                 }
                 () = keeper.gone() => running.kill(),
+                signal = running.stopped() => {
+                    self.out.warn(&stopped_sentence(signal, running.pid()));
+                }
                 () = until_killed(until) => running.kill(),
             }
         };

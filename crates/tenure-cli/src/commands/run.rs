@@ -36,8 +36,8 @@ pub(crate) async fn run(
         options,
         url: &choice.url,
         out,
+        guard: Guard::new(opened.bequest(&election)?),
         election,
-        guard: Guard::new(opened),
         signals,
         stop: Stop::No,
         runs: 0,
@@ -79,10 +79,10 @@ enum Next {
 
 impl Runner<'_> {
     async fn campaign(&mut self) -> Result<Exit, Failure> {
-        // Before the campaign, so that the lease names the guardian from its first instant.
+        // Before the campaign, so that there is one from the first instant of the lease.
         tokio::select! {
             signal = self.signals.end() => return Ok(Exit::by_signal(signal)),
-            ready = self.guard.ready(self.out) => ready?,
+            ready = self.guard.ready() => ready?,
         }
         tokio::select! {
             signal = self.signals.end() => return Ok(Exit::by_signal(signal)),
@@ -105,7 +105,7 @@ impl Runner<'_> {
             tokio::select! {
                 biased;
                 signal = self.signals.end() => return Ok(Err(signal)),
-                ready = self.guard.ready(self.out) => ready?,
+                ready = self.guard.ready() => ready?,
             }
             tokio::select! {
                 biased;
@@ -151,16 +151,16 @@ impl Runner<'_> {
 
     /// Waits until the command may be started; tells what else is to be done if it may not.
     async fn until_start(&mut self, tenure: &Tenure) -> Result<Option<Next>, Failure> {
-        let (guard, out, not_before) = (&mut self.guard, self.out, self.not_before);
+        let (guard, not_before) = (&mut self.guard, self.not_before);
         tokio::select! {
             biased;
             signal = self.signals.end() => Ok(Some(Next::Exit(Exit::by_signal(signal)))),
             _ = tenure.lost() => Ok(Some(Next::Campaign)),
             ready = async {
-                guard.ready(out).await?;
+                guard.ready().await?;
                 BootClock.sleep_until(not_before).await;
                 // It may have died meanwhile.
-                guard.ready(out).await
+                guard.ready().await
             } => ready.map(|()| None),
         }
     }

@@ -140,6 +140,9 @@ impl Supervisor<'_> {
                     self.out.warn("the guardian was killed, so the command is ended");
                     self.kill();
                 }
+                signal = self.running.stopped(), if alive => {
+                    self.out.warn(&stopped_sentence(signal, self.running.pid()));
+                }
                 // The guardian does the same, unless somebody has stopped it.
                 () = BootClock.sleep_until(kill_at), if alive => self.kill(),
                 () = self.stop.progress() => {}
@@ -218,11 +221,26 @@ impl Supervisor<'_> {
             self.state.resigning = Some(Box::pin(async move { election.resign().await }));
         }
         self.out.error(&format!(
-            "the command was killed and is still there (process {}); its lease is left to run out",
+            "the command was killed and is still there (process {}, or what it started); its lease \
+             is left to run out",
             self.running.pid()
         ));
         false
     }
+}
+
+/// What people are told about a command that was stopped.
+pub(super) fn stopped_sentence(signal: Signal, pid: u32) -> String {
+    let why = match signal {
+        Signal::TTIN => "SIGTTIN: it reads from the terminal, which a command of tenure can't",
+        Signal::TTOU => "SIGTTOU: it changes the terminal, which a command of tenure can't",
+        Signal::TSTP => "SIGTSTP",
+        _ => "SIGSTOP",
+    };
+    format!(
+        "the command was stopped ({why}) and does nothing while it leads; `kill -CONT {pid}` lets \
+         it go on"
+    )
 }
 
 /// A little before trust ends: KILL is sent then.

@@ -97,7 +97,8 @@ fn perform(label: &str, brief: &str, out: &Output) -> Result<Exit, Failure> {
     let text = |key: &str| brief[key].as_str().unwrap_or_default();
     let election = Name::new(text("election"))?;
     let ttl = Duration::from_millis(brief["ttl_ms"].as_u64().unwrap_or(0));
-    let store = StoreChoice::new(std::env::var("TENURE_STORE").ok().as_deref())?;
+    // All that a candidate does because it leads, it does itself.
+    let store = StoreChoice::new(std::env::var("TENURE_STORE").ok().as_deref())?.childless();
     let opened = store.open()?;
     let work = workload(&store.url, Path::new(text("place")), &election, ttl)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -2,30 +2,28 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, pidfd_send_signal};
-use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
 use super::cgroup::Cgroup;
-use super::group::{Group, Main};
-use super::keeper::{Keeper, watch};
-use super::reaper::{self, Code, Role};
+use super::exec::{self, Part};
+use super::group::Group;
+use super::keeper::Keeper;
+use super::reaper;
 use super::wire::{self, Order, Report};
 
 /// How often a killed group is looked at: soon at first, for the usual end takes no time.
 const LOOK_FIRST: Duration = Duration::from_millis(1);
 const LOOK_LAST: Duration = Duration::from_millis(100);
 
-/// Starts `argv` in the keeper's process group, with `envs` added to tenure's environment.
+/// Has the guardian start `argv` in its process group, with `envs` added to tenure's environment.
 ///
 /// Stdout and stderr are tenure's; so is stdin, unless it is a terminal: then it is `/dev/null`,
 /// because a background group that reads from a terminal is stopped. Returns once the command has
@@ -73,17 +71,14 @@ where
         return Err(CannotStart { code: 125, message: "there is no command to run".into() });
     };
     let group = &keeper.group;
-    let mut trampoline = Command::new(&group.program);
-    trampoline.arg0("tenure").arg(super::EXEC).args(argv).envs(envs);
-    trampoline.process_group(group.id.as_raw_pid());
-
+    let part = Part::new(argv, exec::flat(envs));
     let started =
-        launch(group, trampoline, &stdin).map_err(CannotStart::by_us).and_then(|launched| {
-            match launched.refused {
+        launch(group, &part, &stdin).map_err(CannotStart::by_us).and_then(
+            |launched| match launched.refused {
                 Some(errno) => Err(CannotStart::refused(program, errno)),
                 None => Ok(launched.running),
-            }
-        });
+            },
+        );
     if started.is_err() {
         group.kill();
     }
@@ -96,32 +91,30 @@ struct Launched {
     refused: Option<Errno>,
 }
 
-fn launch(group: &Arc<Group>, mut trampoline: Command, stdin: &OwnedFd) -> io::Result<Launched> {
+fn launch(group: &Arc<Group>, part: &Part, stdin: &OwnedFd) -> io::Result<Launched> {
+    let (part, directory) = (part.write()?, File::open(".")?);
     // Held throughout, so that nobody kills the group, and thinks that was all, while we add to it.
     let mut state = group.lock();
-    if state.killed || state.main.is_some() {
-        return Err(io::Error::other("each run needs a guardian of its own"));
-    }
     let (ours, theirs) = wire::pair()?;
-    trampoline.stdin(theirs);
-    let code = Code::default();
-    let (pid, pidfd) = reaper::spawn(&mut trampoline, Role::Main(Arc::clone(&code)))?;
-    drop(trampoline);
-    // From here on a failure is cleaned up by killing the group.
-    state.main = Some(Main { pid, pidfd: pidfd.try_clone()?, code });
+    group.start(&mut state, theirs)?;
+    // From here on a failure is cleaned up by killing.
+    let (pid, pidfd) = match &state.main {
+        Some(main) => (main.pid, main.pidfd.try_clone()?),
+        None => return Err(io::ErrorKind::NotFound.into()),
+    };
     let cgroup = match Cgroup::create() {
         Ok(cgroup) => Some(&*state.cgroup.insert(cgroup)),
         Err(error) => {
-            tracing::debug!(%error, "no cgroup for the command, a process group must do");
+            tracing::debug!(%error, "no cgroup for the command, its guardian must do");
             None
         }
     };
-
-    // The guardian first. If it has died, the command must not begin.
-    Order::Main(&pidfd).send(&group.link)?;
-    let mut handed = vec![stdin.as_fd()];
+    let (stdout, stderr) = (io::stdout(), io::stderr());
+    let (stdout, stderr) = (stdout.as_fd(), stderr.as_fd());
+    let mut handed = vec![stdin.as_fd(), stdout, stderr, directory.as_fd(), part.as_fd()];
     if let Some(cgroup) = cgroup {
-        Order::Cgroup(&cgroup.kill).send(&group.link)?;
+        // The guardian first. If it has died, the command must not begin.
+        Order::Cgroup(&cgroup.kill).send(group.link())?;
         handed.push(cgroup.procs.as_fd());
     }
     // An end of the stream here is a trampoline that died; the wait for it will say how.
@@ -139,7 +132,7 @@ fn launch(group: &Arc<Group>, mut trampoline: Command, stdin: &OwnedFd) -> io::R
         }
     }
     drop(state);
-    let running = Running { group: Arc::clone(group), pid, main: watch(pidfd)?, confined };
+    let running = Running { group: Arc::clone(group), pid, main: pidfd, confined };
     Ok(Launched { running, refused })
 }
 
@@ -189,7 +182,7 @@ impl std::error::Error for CannotStart {}
 pub struct Running {
     group: Arc<Group>,
     pid: Pid,
-    main: AsyncFd<OwnedFd>,
+    main: OwnedFd,
     confined: bool,
 }
 
@@ -209,7 +202,7 @@ impl Running {
     /// # Errors
     /// It has ended, or became another user's.
     pub fn signal_main(&self, signal: Signal) -> io::Result<()> {
-        Ok(pidfd_send_signal(self.main.get_ref(), signal)?)
+        Ok(pidfd_send_signal(&self.main, signal)?)
     }
 
     /// Sends a signal to every process of the group, and then CONT, so that those that were
@@ -225,44 +218,58 @@ impl Running {
         Ok(())
     }
 
-    /// Sends KILL to the cgroup, the main process and the group, the guardian included.
+    /// Sends KILL to the main process and the cgroup, and has the guardian kill all the rest.
     ///
-    /// It is sent when this returns; [`Running::gone`] says when it has worked. Doing it again
-    /// does nothing.
+    /// [`Running::gone`] says when it has worked. Doing it again does nothing.
     pub fn kill(&self) {
         self.group.kill();
     }
 
     /// Waits for the main process: its exit code, or 128 plus the number of its signal.
     ///
-    /// What it leaves behind in the group and the cgroup is killed then: it would go on working
-    /// without a leader. Orphans that end earlier are reaped while this is awaited.
+    /// Whatever it leaves behind is killed then: it would go on working without a leader.
     ///
     /// # Cancel safety
     /// Cancel safe: the code is kept, and every call returns the same one.
     pub async fn wait(&self) -> i32 {
         let mut children = signal(SignalKind::child()).ok();
+        let mut pause = LOOK_FIRST;
         loop {
             reaper::reap_strays();
             if let Some(code) = self.group.code() {
                 self.kill();
                 return code;
             }
+            if self.group.is_guardian_dead() {
+                // The main process is ours now.
+                self.group.bereave();
+                let _ = tokio::time::timeout(pause, next(&mut children)).await;
+                pause = LOOK_LAST.min(pause * 2);
+                continue;
+            }
             tokio::select! {
-                ready = self.main.readable() => match ready {
-                    // Cleared, because a tracer can keep an ended process from being reaped. When
-                    // it lets go there is another SIGCHLD.
-                    Ok(mut ready) => ready.clear_ready(),
-                    // The runtime is shutting down, and this future with it.
-                    Err(_) => std::future::pending().await,
-                },
-                () = next(&mut children) => {}
+                () = self.group.news() => {}
+                () = self.group.guardian_dies() => {}
             }
         }
     }
 
-    /// Waits for the main process like [`Running::wait`], and then until every process of the
-    /// group and of the cgroup is gone and reaped. Only then may the lease be released.
+    /// Resolves when the main process was stopped by a signal, once for each time. It then does
+    /// nothing while it leads.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is consumed before it resolves.
+    pub async fn stopped(&self) -> Signal {
+        loop {
+            if let Some(signal) = self.group.stopped().and_then(Signal::from_named_raw) {
+                return signal;
+            }
+            self.group.news().await;
+        }
+    }
+
+    /// Waits for the main process like [`Running::wait`], and then until it is proven that nothing
+    /// of what it has started is left (D1). Only then may the lease be released.
     ///
     /// It can take as long as a process is stuck in the kernel; the caller bounds it.
     ///
@@ -270,15 +277,17 @@ impl Running {
     /// Cancel safe: it can be called again and goes on where it was.
     pub async fn gone(&self) -> i32 {
         let code = self.wait().await;
-        let mut children = signal(SignalKind::child()).ok();
         let mut pause = LOOK_FIRST;
         loop {
             reaper::reap_strays();
             if self.group.is_gone() {
                 return code;
             }
-            // An orphan's way to us makes no signal, so SIGCHLD alone is not enough.
-            let _ = tokio::time::timeout(pause, next(&mut children)).await;
+            if self.group.is_guardian_dead() {
+                let _ = tokio::time::timeout(pause, std::future::pending::<()>()).await;
+            } else {
+                let _ = tokio::time::timeout(pause, self.group.guardian_dies()).await;
+            }
             pause = LOOK_LAST.min(pause * 2);
         }
     }

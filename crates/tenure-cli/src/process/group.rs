@@ -1,13 +1,14 @@
-//! The process group of one run, shared by its [`Keeper`](super::Keeper) and its
-//! [`Running`](super::Running).
+//! The guardian, the process group and all else of one run, shared by its [`Keeper`](super::Keeper)
+//! and its [`Running`](super::Running).
 //!
-//! It owns the rule that makes killing by a number safe: the group's id is signalled only while
-//! the guardian, whose pid it is, has not been reaped, and the guardian is reaped only after KILL
-//! was sent. Both happen under one lock.
+//! It owns two rules. The group's id is signalled only while the guardian, whose pid it is, has not
+//! been reaped, and the guardian is reaped only after KILL was sent; both happen under one lock.
+//! And a run is over only when its guardian says that it has no child left, or when the guardian
+//! was killed and this process, which adopted what it left behind, has no such child (D1).
 
 use std::fs;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,33 +18,54 @@ use rustix::io::{Errno, Result};
 use rustix::process::{
     Pid, RawPid, Signal, getpid, kill_process_group, pidfd_send_signal, test_kill_process_group,
 };
+use tenure_core::Time;
 use tokio::io::unix::AsyncFd;
 
+use super::bequest::{Bequest, Roll};
 use super::cgroup::Cgroup;
+use super::guardian::now;
 use super::reaper::{self, Code};
+use super::wire::{News, Order};
 
 /// How long a drop waits for what it has killed.
 const DROP_PATIENCE: Duration = Duration::from_millis(200);
 const DROP_STEP: Duration = Duration::from_millis(2);
 
+/// How long a guardian has to kill what it was told to, before it is killed with its group. Then
+/// what is left becomes ours. Less for one that somebody has stopped: it does nothing at all.
+const GUARDIAN_PATIENCE: Duration = Duration::from_secs(1);
+const STOPPED_PATIENCE: Duration = Duration::from_millis(20);
+
+/// How long a guardian has to start a process.
+const START_PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
 pub(super) struct Group {
     /// The guardian's pid, and so the group's id.
     pub(super) id: Pid,
     /// The guardian's pidfd.
-    pub(super) guardian: AsyncFd<OwnedFd>,
-    /// Where the guardian's orders go.
-    pub(super) link: OwnedFd,
-    /// The binary that plays the hidden parts.
-    pub(super) program: PathBuf,
+    guardian: AsyncFd<OwnedFd>,
+    /// The guardian's exit code, once it is reaped: 0 if it has proven that nothing is left.
+    verdict: Code,
+    /// Orders go out here, and news come in.
+    link: AsyncFd<OwnedFd>,
+    roll: Option<Roll>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 pub(super) struct State {
-    /// KILL was sent. From here on the id is never signalled again.
-    pub(super) killed: bool,
-    /// Every process was seen to be gone.
-    pub(super) gone: bool,
+    /// The guardian was told to kill, at this time.
+    told_at: Option<Time>,
+    /// KILL was sent to the group. From here on the id is never signalled again.
+    killed: bool,
+    /// Everything was seen to be gone.
+    gone: bool,
+    /// The guardian was killed by somebody else, while the command ran.
+    bereft: bool,
+    /// The guardian can't say anything any more.
+    silent: bool,
+    /// The signal that stopped the main process, if nobody has asked yet.
+    stopped: Option<i32>,
     pub(super) main: Option<Main>,
     pub(super) cgroup: Option<Cgroup>,
 }
@@ -58,14 +80,61 @@ impl Group {
     pub(super) fn new(
         id: Pid,
         guardian: AsyncFd<OwnedFd>,
-        link: OwnedFd,
-        program: PathBuf,
+        verdict: Code,
+        link: AsyncFd<OwnedFd>,
     ) -> Group {
-        Group { id, guardian, link, program, state: Mutex::default() }
+        Group { id, guardian, verdict, link, roll: None, state: Mutex::default() }
+    }
+
+    /// Has the guardian take part in proving that all is dead.
+    pub(super) fn enroll(&mut self, bequest: &Bequest) -> io::Result<()> {
+        let roll = bequest.roll.try_clone()?;
+        // First, so that nobody can be the last while this guardian has not heard of it.
+        roll.add()?;
+        let fds = [bequest.elector.as_fd(), roll.fd().as_fd(), bequest.words.as_fd()];
+        if let Err(error) = Order::Bequest(fds).send(self.link()) {
+            roll.take_off();
+            return Err(error.into());
+        }
+        self.roll = Some(roll);
+        Ok(())
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn link(&self) -> &OwnedFd {
+        self.link.get_ref()
+    }
+
+    /// Has the guardian start the trampoline, with this as its stdin, and waits for that.
+    pub(super) fn start(&self, state: &mut State, stdin: OwnedFd) -> io::Result<()> {
+        if state.told_at.is_some() || state.killed || state.main.is_some() {
+            return Err(io::Error::other("each run needs a guardian of its own"));
+        }
+        Order::Start(stdin).send(self.link())?;
+        loop {
+            let mut events = [PollFd::new(self.link(), PollFlags::IN)];
+            if poll(&mut events, Some(&START_PATIENCE)) == Ok(0) {
+                return Err(io::Error::other("the guardian does not answer"));
+            }
+            match News::receive(self.link()) {
+                Ok(Some(News::Started(pid, pidfd))) => {
+                    let pid = Pid::from_raw(pid).ok_or(Errno::PROTO)?;
+                    let code = Code::default();
+                    reaper::expect(pid, &code);
+                    state.main = Some(Main { pid, pidfd, code });
+                    return Ok(());
+                }
+                Ok(Some(News::NotStarted(errno))) => {
+                    return Err(io::Error::from_raw_os_error(errno));
+                }
+                Ok(Some(_)) | Err(Errno::INTR | Errno::WOULDBLOCK) => {}
+                Ok(None) => return Err(io::Error::other("the guardian was killed")),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Sends a signal to every process of the group, and to a main process that left it.
@@ -84,15 +153,15 @@ impl Group {
         kill_process_group(self.id, signal)
     }
 
-    /// Sends KILL to all there is, the guardian last. Doing it again does nothing.
+    /// Has the guardian kill until nothing is left. The main process and the cgroup are killed from
+    /// here too, for the guardian may have been stopped. Doing it again does nothing.
     pub(super) fn kill(&self) {
-        self.kill_locked(&mut self.lock());
-    }
-
-    pub(super) fn kill_locked(&self, state: &mut State) {
-        if state.killed {
+        let mut state = self.lock();
+        if state.told_at.is_some() || state.killed {
             return;
         }
+        state.told_at = Some(now());
+        let told = Order::<OwnedFd>::Kill.send(self.link());
         if let Some(cgroup) = &state.cgroup
             && let Err(error) = cgroup.kill()
         {
@@ -101,26 +170,133 @@ impl Group {
         if let Some(main) = &state.main {
             let _ = pidfd_send_signal(&main.pidfd, Signal::KILL);
         }
-        let _ = kill_process_group(self.id, Signal::KILL);
-        state.killed = true;
+        if told.is_err() {
+            self.force(&mut state);
+        }
+    }
+
+    /// Sends KILL to the group, the guardian included.
+    fn force(&self, state: &mut State) {
+        if !state.killed {
+            let _ = kill_process_group(self.id, Signal::KILL);
+            state.killed = true;
+        }
+    }
+
+    /// Resolves when the guardian is dead.
+    pub(super) async fn guardian_dies(&self) {
+        // An error means that the runtime is shutting down: count it as dead.
+        let _ = self.guardian.readable().await;
+    }
+
+    pub(super) fn is_guardian_dead(&self) -> bool {
+        let mut events = [PollFd::new(self.guardian.get_ref(), PollFlags::IN)];
+        poll(&mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
+    }
+
+    /// Kills what a guardian that is dead has left behind: the command must not run without one.
+    pub(super) fn bereave(&self) {
+        let expected = self.is_over();
+        self.lock().bereft |= !expected;
+        self.kill();
+    }
+
+    /// Whether the end of the guardian is no surprise.
+    pub(super) fn is_over(&self) -> bool {
+        let mut state = self.lock();
+        self.take_in(&mut state);
+        if state.bereft {
+            return false;
+        }
+        let ended = state.main.as_ref().is_some_and(|main| main.code.get().is_some());
+        ended || state.told_at.is_some() || state.killed
+    }
+
+    /// Returns when the guardian may have told something; never, once it can't.
+    pub(super) async fn news(&self) {
+        if self.lock().silent {
+            std::future::pending().await
+        }
+        match self.link.readable().await {
+            Ok(mut ready) => {
+                if !self.take_in(&mut self.lock()) {
+                    ready.clear_ready();
+                }
+            }
+            // The runtime is shutting down, and this future with it.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Takes in what the guardian has told; whether it has told anything.
+    fn take_in(&self, state: &mut State) -> bool {
+        let mut any = false;
+        while !state.silent {
+            match News::receive(self.link()) {
+                Ok(Some(News::Ended(code))) => {
+                    if let Some(main) = &state.main {
+                        let _ = main.code.set(code);
+                        reaper::forget(main.pid);
+                    }
+                }
+                Ok(Some(News::Stopped(signal))) => state.stopped = Some(signal),
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) => break,
+                Ok(None) | Err(_) => state.silent = true,
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// The signal that has stopped the main process, told once.
+    pub(super) fn stopped(&self) -> Option<i32> {
+        let mut state = self.lock();
+        self.take_in(&mut state);
+        state.stopped.take()
     }
 
     /// The exit code of the main process, if it has ended.
     pub(super) fn code(&self) -> Option<i32> {
-        let state = self.lock();
+        let mut state = self.lock();
+        self.take_in(&mut state);
+        let dead = state.silent && self.is_guardian_dead();
         let main = state.main.as_ref()?;
-        reaper::code(main.pid, &main.code)
+        match main.code.get() {
+            // With its parent dead it is ours.
+            None if dead => reaper::code(main.pid, &main.code),
+            code => code.copied(),
+        }
     }
 
-    /// Reaps what has ended of a killed group; true once nothing of it is left.
+    /// Reaps what has ended of a killed run; true once nothing of it is left.
     pub(super) fn is_gone(&self) -> bool {
         let mut state = self.lock();
-        if state.gone || !state.killed {
-            return state.gone;
-        }
-        reaper::reap_group(self.id);
-        if !self.is_empty() || state.cgroup.as_ref().is_some_and(Cgroup::is_populated) {
+        let Some(told_at) = state.told_at.filter(|_| !state.gone) else { return state.gone };
+        self.take_in(&mut state);
+        if !self.is_guardian_dead() {
+            let waited = now() - told_at;
+            let is_late = waited > GUARDIAN_PATIENCE;
+            if is_late || (waited > STOPPED_PATIENCE && is_stopped(self.id)) {
+                self.force(&mut state);
+            }
             return false;
+        }
+        // Its number may be given to others once it is reaped.
+        self.force(&mut state);
+        reaper::reap_group(self.id);
+        if self.verdict.get() != Some(&0) {
+            let populated = state.cgroup.as_ref().is_some_and(Cgroup::is_populated);
+            if !reaper::end_strays() || !self.is_empty() || populated {
+                return false;
+            }
+            // It is proven by us, and not by the guardian.
+            if let Some(roll) = &self.roll {
+                roll.take_off();
+            }
+        }
+        if let Some(main) = &state.main {
+            reaper::forget(main.pid);
         }
         // Removes its directory.
         state.cgroup = None;
@@ -145,20 +321,21 @@ impl Group {
             if self.is_gone() {
                 break;
             }
-            self.pause();
+            let step = Timespec { tv_sec: 0, tv_nsec: DROP_STEP.subsec_nanos().into() };
+            let alive = (!self.is_guardian_dead()).then(|| self.guardian.get_ref());
+            let mut events: Vec<PollFd<'_>> =
+                alive.map(|guardian| PollFd::new(guardian, PollFlags::IN)).into_iter().collect();
+            let _ = poll(&mut events, Some(&step));
         }
         reaper::forget(self.id);
     }
+}
 
-    /// Returns when the main process ends, but after a [`DROP_STEP`] in any case.
-    fn pause(&self) {
-        let state = self.lock();
-        let step = Timespec { tv_sec: 0, tv_nsec: DROP_STEP.subsec_nanos().into() };
-        let alive = state.main.as_ref().filter(|main| main.code.get().is_none());
-        let mut events: Vec<PollFd<'_>> =
-            alive.map(|main| PollFd::new(&main.pidfd, PollFlags::IN)).into_iter().collect();
-        let _ = poll(&mut events, Some(&step));
-    }
+/// Whether a process that we have not reaped is stopped.
+fn is_stopped(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, tail)| tail.split_ascii_whitespace().next());
+    matches!(state, Some("T" | "t"))
 }
 
 /// Whether a process of our session is in the group and is no zombie, or one that we shall reap:
@@ -189,14 +366,18 @@ struct Stat {
 }
 
 impl Stat {
-    /// From `pid (name) state parent group session ...`; the name may hold anything, even `)`.
+    /// From `pid (name) state parent group session ...`; the name may hold anything, even `)`. A
+    /// process whose first thread has ended looks like a zombie while its other threads, of which
+    /// field 20 has the number, work on (D2).
     fn parse(stat: &str) -> Option<Stat> {
         let (head, tail) = stat.rsplit_once(')')?;
         let pid = head.split_once(' ')?.0.parse().ok()?;
         let mut fields = tail.split_ascii_whitespace();
-        let dead = matches!(fields.next()?, "Z" | "X");
+        let is_zombie = matches!(fields.next()?, "Z" | "X");
         let mut number = || fields.next()?.parse().ok();
-        Some(Stat { pid, dead, parent: number()?, group: number()?, session: number()? })
+        let (parent, group, session) = (number()?, number()?, number()?);
+        let threads: RawPid = fields.nth(20 - 7)?.parse().ok()?;
+        Some(Stat { pid, dead: is_zombie && threads <= 1, parent, group, session })
     }
 }
 
@@ -204,23 +385,34 @@ impl Stat {
 mod tests {
     use super::*;
 
+    /// With this state and so many threads.
+    fn stat(name: &str, state: &str, threads: u32) -> String {
+        format!("42 ({name}) {state} 7 8 9 {}{threads} 0 4711", "0 ".repeat(13))
+    }
+
     #[test]
     fn a_name_with_brackets_and_blanks_does_not_confuse_the_fields() {
-        let stat = Stat::parse("42 (a) b (c)) Z 7 8 9 0 -1 4194560").unwrap();
-        assert_eq!((stat.pid, stat.parent, stat.group, stat.session), (42, 7, 8, 9));
-        assert!(stat.dead);
-        assert!(!Stat::parse("42 (sh) S 7 8 9 0").unwrap().dead);
+        let parsed = Stat::parse(&stat("a) b (c)", "Z", 1)).unwrap();
+        assert_eq!((parsed.pid, parsed.parent, parsed.group, parsed.session), (42, 7, 8, 9));
+        assert!(parsed.dead);
+        assert!(!Stat::parse(&stat("sh", "S", 1)).unwrap().dead);
         assert!(Stat::parse("42 (sh) S 7").is_none());
+    }
+
+    #[test]
+    fn a_zombie_with_threads_is_alive() {
+        assert!(!Stat::parse(&stat("sh", "Z", 2)).unwrap().dead, "its other thread works on");
+        assert!(Stat::parse(&stat("sh", "Z", 0)).unwrap().dead);
     }
 
     #[test]
     fn lines_of_proc_are_read_or_not_whatever_stands_in_them() {
         let time = std::time::Duration::from_millis(200);
-        bolero::check!().with_test_time(time).with_type::<(String, i32)>().for_each(
-            |(text, group)| {
+        bolero::check!().with_test_time(time).with_type::<(String, u32)>().for_each(
+            |(text, threads)| {
                 let _any = Stat::parse(text);
-                let stat = Stat::parse(&format!("7 ({text}) Z 1 {group} 3 0")).unwrap();
-                assert!(stat.dead && stat.group == *group, "{text:?}");
+                let parsed = Stat::parse(&stat(text, "Z", threads % 1000)).unwrap();
+                assert_eq!((parsed.dead, parsed.group), (threads % 1000 <= 1, 8), "{text:?}");
             },
         );
     }

@@ -1,31 +1,49 @@
-//! The guardian: the process that ends the command when tenure can't.
+//! The guardian: the parent of the command, which ends it when tenure can't.
 //!
-//! It leads the command's process group, knows the instant at which the group must be dead, and
-//! does nothing but wait for it or for the death of tenure. It must never allocate much, start a
-//! thread, a runtime or a logger, and whatever goes wrong in it ends the group: a command without
-//! a guardian is worse than no command.
+//! It leads the command's process group and is its parent and subreaper, so that whatever the
+//! command starts, and however it hides (`setsid`, a double fork), becomes its child in the end. It
+//! knows the instant at which all of that must be dead, and does little but wait for it or for the
+//! death of tenure. It must never allocate much, start a thread, a runtime or a logger, and
+//! whatever goes wrong in it ends the command: one without a guardian is worse than none.
+//!
+//! When it has ended the command it kills its children until `waitpid` says that there are none
+//! (D1). That, and nothing less, is the proof that nobody works any more. Then, if tenure is dead
+//! too, the last guardian hands its last words to the [`Heir`]. That may take a runtime: nothing is
+//! left that could come too late.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode, Stdio};
 
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, Signal as NixSignal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::getpgrp;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, Result, retry_on_intr};
 use rustix::net::{SocketType, sockopt::socket_type};
-use rustix::process::{Signal, getpid, kill_current_process_group, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, WaitOptions, WaitStatus, getpid, pidfd_open, set_child_subreaper, wait,
+};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
 };
 use tenure_core::Time;
 
-use super::wire::Order;
+use super::bequest::{Bequest, Heir};
+use super::children;
+use super::reaper::exit_code;
+use super::wire::{News, Order};
 
-/// Guards the group that this process leads, until one of them is over.
-pub(super) fn run() -> ExitCode {
+/// How often the children of a command that is being killed are looked at, in case one has come
+/// without a signal.
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
+/// Guards the group that this process leads, until one of them is over. The code 0 says that it
+/// has proven the command to be dead.
+pub(super) fn run(heir: Heir) -> ExitCode {
     let link = rustix::stdio::stdin();
-    // Called by hand it would kill the group of whoever called it.
+    // Called by hand it would kill the children of whoever called it.
     if getpgrp().as_raw() != getpid().as_raw_pid() || socket_type(link) != Ok(SocketType::SEQPACKET)
     {
         return super::refuse("the guardian leads a process group and takes orders on stdin");
@@ -35,70 +53,187 @@ pub(super) fn run() -> ExitCode {
     let _ = SigSet::all().thread_block();
     // A name of its own, so that `pkill -9 tenure` does not take both at once.
     let _ = rustix::thread::set_name(c"guardian");
-
-    let mut guardian = Guardian { link, deadline: None, main: None, cgroup: None };
-    // Both ways out mean the same: it is over, or we can no longer watch.
-    let _ = guardian.watch();
-    drop(guardian);
-    ExitCode::FAILURE
+    match Guardian::new(link) {
+        Ok(guardian) => guardian.guard(heir),
+        Err(error) => super::refuse(error),
+    }
 }
 
 struct Guardian {
     link: BorrowedFd<'static>,
+    timer: OwnedFd,
+    /// SIGCHLD.
+    signals: SignalFd,
     deadline: Option<Time>,
-    main: Option<OwnedFd>,
+    /// The main process, until it is reaped.
+    main: Option<Pid>,
     cgroup: Option<OwnedFd>,
+    bequest: Option<Bequest>,
+}
+
+/// Why the command must die.
+#[derive(PartialEq)]
+enum Over {
+    /// Tenure is gone, or as good as.
+    Gone,
+    /// Tenure says so, or its time is over, or its main process has ended.
+    Due,
 }
 
 impl Guardian {
-    /// Returns when the group must die.
-    fn watch(&mut self) -> Result<()> {
+    fn new(link: BorrowedFd<'static>) -> Result<Guardian> {
+        set_child_subreaper(Some(getpid()))?;
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
+        let mut mask = SigSet::empty();
+        mask.add(NixSignal::SIGCHLD);
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let signals = SignalFd::with_flags(&mask, flags);
+        let signals = signals.map_err(|error| Errno::from_raw_os_error(error as i32))?;
+        let (deadline, main, cgroup, bequest) = (None, None, None, None);
+        Ok(Guardian { link, timer, signals, deadline, main, cgroup, bequest })
+    }
+
+    fn guard(mut self, heir: Heir) -> ExitCode {
+        // An error means that we can no longer watch.
+        let over = self.watch().unwrap_or(Over::Due);
+        if !self.end() {
+            return ExitCode::FAILURE;
+        }
+        let Some(bequest) = self.bequest.take() else { return ExitCode::SUCCESS };
+        // It closed the link, so it is about to be dead; or it lives, and has more to do.
+        let dead = bequest.is_elector_dead(over == Over::Gone);
+        if bequest.roll.take_off()
+            && dead
+            && let Ok(words) = bequest.read()
+        {
+            heir(&words);
+        }
+        ExitCode::SUCCESS
+    }
+
+    /// Returns when the command must die.
+    fn watch(&mut self) -> Result<Over> {
         loop {
             let mut events = [
                 PollFd::from_borrowed_fd(self.link, PollFlags::IN),
-                PollFd::from_borrowed_fd(timer.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.timer.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
             ];
             retry_on_intr(|| poll(&mut events, None))?;
             // Orders first: after a freeze of all of us, a deadline that has passed may already
             // have been replaced by the one in the queue.
             loop {
                 match Order::receive(self.link) {
-                    Ok(Some(order)) => self.obey(order, &timer)?,
-                    Ok(None) => return Ok(()),
+                    Ok(Some(Order::Kill)) => return Ok(Over::Due),
+                    Ok(Some(order)) => self.obey(order)?,
+                    Ok(None) => return Ok(Over::Gone),
                     Err(Errno::WOULDBLOCK) => break,
                     Err(error) => return Err(error),
                 }
             }
             if self.deadline.is_some_and(|deadline| now() >= deadline) {
-                return Ok(());
+                return Ok(Over::Due);
+            }
+            let had_main = self.main.is_some();
+            self.reap();
+            if had_main && self.main.is_none() {
+                return Ok(Over::Due);
             }
         }
     }
 
-    fn obey(&mut self, order: Order<OwnedFd>, timer: &OwnedFd) -> Result<()> {
+    fn obey(&mut self, order: Order<OwnedFd>) -> Result<()> {
         match order {
             Order::Deadline(deadline) => {
                 self.deadline = deadline;
-                return arm(timer, deadline);
+                return arm(&self.timer, deadline);
             }
-            Order::Main(pidfd) => self.main = Some(pidfd),
+            Order::Bequest(fds) => self.bequest = Some(Bequest::received(fds)),
+            Order::Start(stdin) => return self.start(stdin),
             Order::Cgroup(kill) => self.cgroup = Some(kill),
+            Order::Kill => {}
         }
         Ok(())
+    }
+
+    /// Starts the trampoline in our own group, of which the command does not become the leader:
+    /// that could not call `setsid` without a fork.
+    fn start(&mut self, stdin: OwnedFd) -> Result<()> {
+        let mut trampoline = Command::new("/proc/self/exe");
+        trampoline.arg0("tenure").arg(super::EXEC);
+        trampoline.stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null());
+        let started = trampoline.spawn().and_then(|child| {
+            let pid = Pid::from_child(&child);
+            Ok((pid, pidfd_open(pid, PidfdFlags::empty())?))
+        });
+        match started {
+            Ok((pid, pidfd)) => {
+                self.main = Some(pid);
+                News::Started(pid.as_raw_pid(), pidfd).send(self.link)
+            }
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or_default();
+                News::<OwnedFd>::NotStarted(errno).send(self.link)
+            }
+        }
+    }
+
+    /// Reaps who has ended, and tells of the main process; true if there is no child left.
+    fn reap(&mut self) -> bool {
+        while let Ok(Some(_)) = self.signals.read_signal() {}
+        loop {
+            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((pid, status))) => self.note(pid, status),
+                Ok(None) => return false,
+                Err(Errno::INTR) => {}
+                Err(error) => return error == Errno::CHILD,
+            }
+        }
+    }
+
+    fn note(&mut self, pid: Pid, status: WaitStatus) {
+        if self.main != Some(pid) {
+            return;
+        }
+        let news = match status.stopping_signal() {
+            Some(signal) => News::<OwnedFd>::Stopped(signal),
+            None => {
+                self.main = None;
+                News::Ended(exit_code(status))
+            }
+        };
+        // If tenure is gone there is nobody left to tell.
+        let _ = news.send(self.link);
+    }
+
+    /// Kills until there is no child left; true if that is proven.
+    fn end(&mut self) -> bool {
+        if let Some(cgroup) = self.cgroup.take() {
+            let _ = rustix::io::write(&cgroup, b"1");
+        }
+        loop {
+            match children::list() {
+                Some(children) => children::kill(&children),
+                None => children::kill(self.main.as_slice()),
+            }
+            if self.reap() {
+                return true;
+            }
+            let mut events = [PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)];
+            match poll(&mut events, Some(&LOOK_AGAIN)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
     }
 }
 
 impl Drop for Guardian {
-    /// Ends everything, this process last. A drop, so that a panic ends it too.
+    /// In a panic too, all are killed.
     fn drop(&mut self) {
-        if let Some(cgroup) = &self.cgroup {
-            let _ = rustix::io::write(cgroup, b"1");
+        if std::thread::panicking() {
+            self.end();
         }
-        if let Some(main) = &self.main {
-            let _ = pidfd_send_signal(main, Signal::KILL);
-        }
-        let _ = kill_current_process_group(Signal::KILL);
     }
 }
 
@@ -110,7 +245,8 @@ fn arm(timer: &OwnedFd, deadline: Option<Time>) -> Result<()> {
     timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &once).map(drop)
 }
 
-fn now() -> Time {
+/// The clock that deadlines are on.
+pub(super) fn now() -> Time {
     let now = clock_gettime(ClockId::Boottime);
     Time::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }

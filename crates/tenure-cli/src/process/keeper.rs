@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::fd::OwnedFd;
-use rustix::process::{getpid, set_child_subreaper};
+use rustix::process::{Pid, getpid, set_child_subreaper};
 use tenure_core::Time;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::bequest::Bequest;
 use super::group::Group;
-use super::reaper::{self, Role};
+use super::reaper::{self, Code};
 use super::wire::{self, Order};
 
 /// A guardian, and the process group that it leads and one command may join.
@@ -30,8 +31,8 @@ use super::wire::{self, Order};
 /// # async fn example(deadline: tenure_core::Time) -> Result<(), Box<dyn std::error::Error>> {
 /// use tenure_cli::process::{Keeper, start};
 ///
-/// let keeper = Keeper::spawn()?;
-/// // Campaign, with `keeper.group()` recorded as a witness. Then, with each grant:
+/// let keeper = Keeper::spawn(None)?;
+/// // Campaign. Then, with each grant:
 /// keeper.set_deadline(Some(deadline))?;
 /// let running = start(&["echo".into(), "hello".into()], [("TENURE_TERM", "42")], &keeper)?;
 /// let code = running.gone().await;
@@ -44,14 +45,15 @@ pub struct Keeper {
 
 impl Keeper {
     /// Starts a guardian from this very binary, whose `main` calls [`dispatch`](super::dispatch).
+    /// With a bequest it takes part in proving that all is dead when this process is.
     ///
     /// # Errors
     /// The operating system has no process, descriptor or `/proc` for it.
     ///
     /// # Panics
     /// Outside of a tokio runtime with its I/O driver on.
-    pub fn spawn() -> io::Result<Keeper> {
-        Keeper::spawn_from(Path::new("/proc/self/exe"))
+    pub fn spawn(bequest: Option<&Bequest>) -> io::Result<Keeper> {
+        Keeper::spawn_with(Path::new("/proc/self/exe"), bequest)
     }
 
     /// Like [`Keeper::spawn`], from another binary that plays the hidden parts. For tests.
@@ -62,6 +64,10 @@ impl Keeper {
     /// # Panics
     /// As for [`Keeper::spawn`].
     pub fn spawn_from(program: &Path) -> io::Result<Keeper> {
+        Keeper::spawn_with(program, None)
+    }
+
+    fn spawn_with(program: &Path, bequest: Option<&Bequest>) -> io::Result<Keeper> {
         set_child_subreaper(Some(getpid()))?;
         // If our parent ignored SIGCHLD, so do we, and the kernel throws exit codes away. Tokio's
         // handler ends that; it must be there before the first child is.
@@ -77,12 +83,18 @@ impl Keeper {
             // Whoever reads the command's output to its end must not wait for the guardian.
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let (id, pidfd) = spawn_deaf(&mut guardian)?;
+        let code = Code::default();
+        let (id, pidfd) = spawn_deaf(&mut guardian, Arc::clone(&code))?;
         // Ours was only lent; the guardian must hold the sole other end.
         drop(guardian);
         // Without its link it ends by itself.
-        let guardian = watch(pidfd).inspect_err(|_| reaper::forget(id))?;
-        Ok(Keeper { group: Arc::new(Group::new(id, guardian, ours, program.to_owned())) })
+        let watched = watch(pidfd).and_then(|guardian| Ok((guardian, watch(ours)?)));
+        let (guardian, link) = watched.inspect_err(|_| reaper::forget(id))?;
+        let mut group = Group::new(id, guardian, code, link);
+        if let Some(bequest) = bequest {
+            group.enroll(bequest)?;
+        }
+        Ok(Keeper { group: Arc::new(group) })
     }
 
     /// The guardian's pid.
@@ -90,8 +102,7 @@ impl Keeper {
         self.group.id.as_raw_pid().unsigned_abs()
     }
 
-    /// The id of the process group: the same number. When no process has it as its group, nothing
-    /// of the command is left (save what this module's docs except).
+    /// The id of the process group that the command is started in: the same number.
     pub fn group(&self) -> u32 {
         self.pid()
     }
@@ -105,7 +116,7 @@ impl Keeper {
     /// The guardian is gone, or has not read its orders for some hundred calls. It must be counted
     /// as broken: kill the group and step down.
     pub fn set_deadline(&self, deadline: Option<Time>) -> io::Result<()> {
-        Ok(Order::<OwnedFd>::Deadline(deadline).send(&self.group.link)?)
+        Ok(Order::<OwnedFd>::Deadline(deadline).send(self.group.link())?)
     }
 
     /// Resolves when the guardian has died although nobody here killed the group.
@@ -116,9 +127,8 @@ impl Keeper {
     /// # Cancel safety
     /// Cancel safe: nothing is consumed.
     pub async fn gone(&self) {
-        // An error means that the runtime is shutting down: count it as gone.
-        let _ = self.group.guardian.readable().await;
-        if self.group.lock().killed {
+        self.group.guardian_dies().await;
+        if self.group.is_over() {
             future::pending().await
         }
     }
@@ -144,9 +154,9 @@ pub(super) fn watch(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 
 /// Starts the guardian with every signal blocked, so that there is no moment at which one could
 /// end it. A signal for tenure that comes meanwhile waits, or goes to another thread.
-fn spawn_deaf(guardian: &mut Command) -> io::Result<(rustix::process::Pid, OwnedFd)> {
+fn spawn_deaf(guardian: &mut Command, code: Code) -> io::Result<(Pid, OwnedFd)> {
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    let spawned = reaper::spawn(guardian, Role::Guardian);
+    let spawned = reaper::spawn(guardian, code);
     before.thread_set_mask().expect("the mask that the thread had is a valid mask");
     spawned
 }

@@ -1,10 +1,10 @@
 //! The one place that starts and reaps children.
 //!
-//! Tenure is a child subreaper (and in a container often process 1), so the orphans of its command
-//! become its children, and somebody has to reap them or their zombies pile up. Two kinds of
+//! Tenure is a child subreaper (and in a container often process 1), so what a guardian that was
+//! killed leaves behind becomes its child, and somebody has to end and reap that. Two kinds of
 //! children are special. A guardian stays a zombie until its group has been killed: as long as it
 //! is not reaped, its pid, which is the group's id, can't come to mean another group. The status
-//! of a main process is kept for whoever waits for it.
+//! of a main process is kept for whoever waits for it; it is our child only if its guardian died.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,8 +16,10 @@ use nix::errno::Errno as NixErrno;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid as NixPid, getpgid, getpgrp};
 use rustix::process::{
-    Pid, PidfdFlags, RawPid, WaitOptions, WaitStatus, pidfd_open, wait, waitpgid, waitpid,
+    Pid, PidfdFlags, RawPid, WaitOptions, WaitStatus, getpid, pidfd_open, wait, waitpgid, waitpid,
 };
+
+use super::children;
 
 /// Where an exit code is put, in the shell's convention, when its process is reaped.
 pub(super) type Code = Arc<OnceLock<i32>>;
@@ -26,8 +28,8 @@ pub(super) type Code = Arc<OnceLock<i32>>;
 #[derive(Debug)]
 pub(super) enum Role {
     /// Not reaped before [`reap_group`] is called for the group that it leads.
-    Guardian,
-    /// Reaped at any time.
+    Guardian(Code),
+    /// Reaped at any time, if it is our child at all.
     Main(Code),
 }
 
@@ -35,14 +37,21 @@ type Children = BTreeMap<RawPid, Role>;
 
 static CHILDREN: Mutex<Children> = Mutex::new(BTreeMap::new());
 
-/// Starts a child and files it under its role before anybody could reap it.
-pub(super) fn spawn(command: &mut Command, role: Role) -> io::Result<(Pid, OwnedFd)> {
+/// Whether every child that is no guardian was left behind by one: we had no other when the first
+/// guardian was started, and are not the one to whom all orphans of a container go.
+static ALL_ARE_OURS: OnceLock<bool> = OnceLock::new();
+
+/// Starts a guardian and files it before anybody could reap it.
+pub(super) fn spawn(command: &mut Command, code: Code) -> io::Result<(Pid, OwnedFd)> {
     let mut children = lock();
+    ALL_ARE_OURS.get_or_init(|| {
+        getpid().as_raw_pid() != 1 && children::list().is_some_and(|list| list.is_empty())
+    });
     let mut child = command.spawn()?;
     let pid = Pid::from_child(&child);
     match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(pidfd) => {
-            children.insert(pid.as_raw_pid(), role);
+            children.insert(pid.as_raw_pid(), Role::Guardian(code));
             Ok((pid, pidfd))
         }
         Err(error) => {
@@ -76,7 +85,7 @@ pub(super) fn reap_strays() {
         };
         let Some(pid) = ended else { return };
         let spared = match children.get(&pid.as_raw_pid()) {
-            Some(Role::Guardian) => true,
+            Some(Role::Guardian(_)) => true,
             Some(Role::Main(_)) => false,
             // By nix: the group of who was started from another pid namespace is 0, which is no
             // pid to rustix.
@@ -88,7 +97,30 @@ pub(super) fn reap_strays() {
     }
 }
 
-/// The exit code of a main process once it has ended.
+/// Files a main process, whose parent is its guardian.
+pub(super) fn expect(main: Pid, code: &Code) {
+    lock().insert(main.as_raw_pid(), Role::Main(Arc::clone(code)));
+}
+
+/// Whether nothing is left of what guardians that were killed have left behind. What is left gets
+/// KILL, if it can't be anybody else's.
+pub(super) fn end_strays() -> bool {
+    let children = lock();
+    let Some(list) = children::list() else { return false };
+    let own = getpgrp();
+    let is_stray = |pid: &Pid| {
+        let role = children.get(&pid.as_raw_pid());
+        let group = getpgid(Some(NixPid::from_raw(pid.as_raw_pid())));
+        !matches!(role, Some(Role::Guardian(_))) && group != Ok(own)
+    };
+    let strays: Vec<Pid> = list.into_iter().filter(is_stray).collect();
+    if ALL_ARE_OURS.get() == Some(&true) {
+        children::kill(&strays);
+    }
+    strays.is_empty()
+}
+
+/// The exit code of a main process that has ended, once its guardian is dead.
 pub(super) fn code(pid: Pid, code: &Code) -> Option<i32> {
     let mut children = lock();
     // If the code is there the number may already be another child's.
@@ -108,9 +140,9 @@ pub(super) fn reap_group(group: Pid) {
     }
 }
 
-/// Gives a guardian up: it may be reaped like any other.
-pub(super) fn forget(guardian: Pid) {
-    lock().remove(&guardian.as_raw_pid());
+/// Gives a child up: it may be reaped like any other.
+pub(super) fn forget(child: Pid) {
+    lock().remove(&child.as_raw_pid());
 }
 
 /// Whether there was something to reap.
@@ -125,15 +157,16 @@ fn reap(children: &mut Children, pid: Pid) -> bool {
 }
 
 fn file(children: &mut Children, pid: Pid, code: i32) {
-    if let Some(Role::Main(slot)) = children.remove(&pid.as_raw_pid()) {
-        slot.set(code).expect("a child is reaped once");
+    if let Some(Role::Main(slot) | Role::Guardian(slot)) = children.remove(&pid.as_raw_pid()) {
+        // Its guardian may have told before it died.
+        let _ = slot.set(code);
     }
 }
 
 /// The code, or 128 plus the number of the signal.
-fn exit_code(status: WaitStatus) -> i32 {
+pub(super) fn exit_code(status: WaitStatus) -> i32 {
     let signal = status.terminating_signal().map(|signal| 128 + signal);
-    status.exit_status().or(signal).expect("waitpid without WUNTRACED reports only ends")
+    status.exit_status().or(signal).unwrap_or(125)
 }
 
 fn lock() -> MutexGuard<'static, Children> {

@@ -17,33 +17,37 @@ use tenure_core::Time;
 
 /// The most bytes and the most descriptors that one packet carries.
 const BYTES: usize = 9;
-const FDS: usize = 2;
+const FDS: usize = 6;
 
 /// What tenure tells its guardian.
 #[derive(Debug)]
 pub(super) enum Order<Fd> {
     /// Kill at this instant of `CLOCK_BOOTTIME`; `None` takes the deadline back.
     Deadline(Option<Time>),
-    /// The pidfd of the main process, which may leave the group.
-    Main(Fd),
+    /// What to do once tenure and all its work is dead: tenure's pidfd, the roll, the last words.
+    Bequest([Fd; 3]),
+    /// Start the trampoline, with this as its stdin.
+    Start(Fd),
     /// The cgroup's `cgroup.kill`, open for writing.
     Cgroup(Fd),
+    /// Kill now.
+    Kill,
 }
 
 impl<Fd: AsFd> Order<Fd> {
     /// Queues the order for the guardian; never waits for it.
     pub(super) fn send(&self, link: impl AsFd) -> Result<()> {
-        let (tag, value, fd) = match self {
+        let (tag, value, fds) = match self {
             // Zero means none, so the instant zero, long past, becomes the next one.
             Order::Deadline(deadline) => {
-                (b'd', deadline.map_or(0, |at| at.as_nanos().max(1)), None)
+                (b'd', deadline.map_or(0, |at| at.as_nanos().max(1)), Vec::new())
             }
-            Order::Main(fd) => (b'm', 0, Some(fd.as_fd())),
-            Order::Cgroup(fd) => (b'c', 0, Some(fd.as_fd())),
+            Order::Bequest(fds) => (b'b', 0, fds.iter().map(AsFd::as_fd).collect()),
+            Order::Start(fd) => (b's', 0, vec![fd.as_fd()]),
+            Order::Cgroup(fd) => (b'c', 0, vec![fd.as_fd()]),
+            Order::Kill => (b'k', 0, Vec::new()),
         };
-        let mut bytes = [tag; BYTES];
-        bytes[1..].copy_from_slice(&value.to_le_bytes());
-        send(link, &bytes, fd.as_slice(), SendFlags::DONTWAIT)
+        send(link, &packed(tag, value), &fds, SendFlags::DONTWAIT)
     }
 }
 
@@ -51,17 +55,67 @@ impl Order<OwnedFd> {
     /// The next order; `None` when tenure is gone, `WOULDBLOCK` when there is none yet.
     pub(super) fn receive(link: impl AsFd) -> Result<Option<Order<OwnedFd>>> {
         let Some(packet) = receive(link, RecvFlags::DONTWAIT)? else { return Ok(None) };
-        let (tag, value) = packet.bytes.split_first().ok_or(Errno::PROTO)?;
-        let value = u64::from_le_bytes(value.try_into().map_err(|_| Errno::PROTO)?);
+        let (tag, value) = packet.unpacked()?;
         let mut fds = packet.fds.into_iter();
         let mut fd = || fds.next().ok_or(Errno::PROTO);
         Ok(Some(match tag {
             b'd' => Order::Deadline((value != 0).then_some(Time::from_nanos(value))),
-            b'm' => Order::Main(fd()?),
+            b'b' => Order::Bequest([fd()?, fd()?, fd()?]),
+            b's' => Order::Start(fd()?),
             b'c' => Order::Cgroup(fd()?),
+            b'k' => Order::Kill,
             _ => return Err(Errno::PROTO),
         }))
     }
+}
+
+/// What the guardian tells tenure of the main process, whose parent it is.
+#[derive(Debug)]
+pub(super) enum News<Fd> {
+    /// It was started, and has this pid and this pidfd.
+    Started(i32, Fd),
+    /// It could not be started.
+    NotStarted(i32),
+    /// It was stopped by this signal.
+    Stopped(i32),
+    /// It ended, with this code in the shell's convention.
+    Ended(i32),
+}
+
+impl<Fd: AsFd> News<Fd> {
+    /// Queues the news; never waits.
+    pub(super) fn send(&self, link: impl AsFd) -> Result<()> {
+        let (tag, number, fds) = match self {
+            News::Started(pid, pidfd) => (b's', *pid, vec![pidfd.as_fd()]),
+            News::NotStarted(errno) => (b'n', *errno, Vec::new()),
+            News::Stopped(signal) => (b't', *signal, Vec::new()),
+            News::Ended(code) => (b'e', *code, Vec::new()),
+        };
+        let value = u64::from(number.cast_unsigned());
+        send(link, &packed(tag, value), &fds, SendFlags::DONTWAIT)
+    }
+}
+
+impl News<OwnedFd> {
+    /// The next news; `None` when the guardian is gone, `WOULDBLOCK` when there is none yet.
+    pub(super) fn receive(link: impl AsFd) -> Result<Option<News<OwnedFd>>> {
+        let Some(packet) = receive(link, RecvFlags::DONTWAIT)? else { return Ok(None) };
+        let (tag, value) = packet.unpacked()?;
+        let number = u32::try_from(value).map_err(|_| Errno::PROTO)?.cast_signed();
+        Ok(Some(match tag {
+            b's' => News::Started(number, packet.fds.into_iter().next().ok_or(Errno::PROTO)?),
+            b'n' => News::NotStarted(number),
+            b't' => News::Stopped(number),
+            b'e' => News::Ended(number),
+            _ => return Err(Errno::PROTO),
+        }))
+    }
+}
+
+fn packed(tag: u8, value: u64) -> [u8; BYTES] {
+    let mut bytes = [tag; BYTES];
+    bytes[1..].copy_from_slice(&value.to_le_bytes());
+    bytes
 }
 
 /// What the trampoline tells tenure. Silence until the end of the stream means: all well.
@@ -115,6 +169,13 @@ pub(super) fn take_over(link: impl AsFd) -> Result<Option<Vec<OwnedFd>>> {
 struct Packet {
     bytes: Vec<u8>,
     fds: Vec<OwnedFd>,
+}
+
+impl Packet {
+    fn unpacked(&self) -> Result<(u8, u64)> {
+        let (tag, value) = self.bytes.split_first().ok_or(Errno::PROTO)?;
+        Ok((*tag, u64::from_le_bytes(value.try_into().map_err(|_| Errno::PROTO)?)))
+    }
 }
 
 fn send(link: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: SendFlags) -> Result<()> {
@@ -182,14 +243,28 @@ mod tests {
     #[test]
     fn a_descriptor_arrives_with_its_order() {
         let (given, _other) = pair().unwrap();
-        assert!(matches!(across(Order::Main(given.as_fd())), Order::Main(_)));
+        assert!(matches!(across(Order::Start(given.as_fd())), Order::Start(_)));
+        let three = [given.as_fd(); 3];
+        assert!(matches!(across(Order::Bequest(three)), Order::Bequest(_)));
         assert!(matches!(across(Order::Cgroup(given.as_fd())), Order::Cgroup(_)));
+    }
+
+    #[test]
+    fn news_arrive_as_they_were_sent() {
+        let (ours, theirs) = pair().unwrap();
+        News::Started(4711, ours.as_fd()).send(&ours).unwrap();
+        News::<OwnedFd>::Ended(143).send(&ours).unwrap();
+        assert!(matches!(News::receive(&theirs).unwrap(), Some(News::Started(4711, _))));
+        assert!(matches!(News::receive(&theirs).unwrap(), Some(News::Ended(143))));
+        assert_eq!(News::receive(&theirs).unwrap_err(), Errno::WOULDBLOCK);
+        drop(ours);
+        assert!(News::receive(&theirs).unwrap().is_none());
     }
 
     #[test]
     fn an_order_without_its_descriptor_is_an_error() {
         let (ours, theirs) = pair().unwrap();
-        send(&ours, &[b'm'; BYTES], &[], SendFlags::empty()).unwrap();
+        send(&ours, &[b's'; BYTES], &[], SendFlags::empty()).unwrap();
         assert_eq!(Order::receive(&theirs).unwrap_err(), Errno::PROTO);
         assert_eq!(Order::receive(&theirs).unwrap_err(), Errno::WOULDBLOCK);
     }

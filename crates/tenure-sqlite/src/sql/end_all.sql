@@ -1,7 +1,5 @@
--- After a reboot nobody is left who could hold a lease or send a late acquire (S1). Terms stay.
+-- After a reboot nobody is left who could hold a lease of an earlier boot (S1). Terms stay. An odd
+-- number is a boot id of the kernel's own; of those that are not, nobody knows (S2).
 UPDATE lease
 SET holder = NULL, asked = 0, witness = NULL, since_unix_ms = NULL, metadata = NULL
-WHERE holder IS NOT NULL;
-DELETE FROM released;
-DELETE FROM witness;
-DELETE FROM notice;
+WHERE holder IS NOT NULL AND boot <> ?1 AND boot & 1

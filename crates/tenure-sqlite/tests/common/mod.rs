@@ -119,7 +119,8 @@ impl Machine {
     pub(crate) fn new() -> Machine {
         let now_ns = Arc::new(AtomicI64::new(1_000_000_000));
         let clock = now_ns.clone();
-        let host = Host::detect().unwrap().with_clock(move || clock.load(Ordering::SeqCst));
+        let host = Host::detect().unwrap().with_boot_id("this boot");
+        let host = host.with_clock(move || clock.load(Ordering::SeqCst));
         Machine { now_ns, host }
     }
 

@@ -11,6 +11,7 @@ use tenure_cron::{Outcome, Run};
 use super::super::guardians::Guardians;
 use super::super::supervise::kill_at;
 use super::options::CommandJob;
+use crate::exit::Failure;
 use crate::store::Opened;
 
 /// How long a command that took too long has to wind up.
@@ -25,18 +26,27 @@ pub(super) struct Executor {
 }
 
 impl Executor {
-    pub(super) fn new(opened: Opened, election: Election, url: String) -> Executor {
-        Executor { guardians: Guardians::new(opened), election, url }
+    pub(super) fn new(election: Election, url: String) -> Executor {
+        Executor { guardians: Guardians::default(), election, url }
+    }
+
+    /// Has a guardian stand by, before the campaign.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn stand_by(&self, opened: &Opened) -> Result<(), Failure> {
+        let bequest = opened.bequest(&self.election)?;
+        Ok(self.guardians.stand_by(bequest).await?)
     }
 
     /// Runs the command for one tick.
     pub(super) async fn run(self: Arc<Executor>, job: Arc<CommandJob>, run: Run) -> Outcome {
         let leads = || run.tenure().is_leader();
-        let guarded = match self.guardians.next(leads).await {
-            Ok(guarded) => guarded,
+        let keeper = match self.guardians.next().await {
+            Ok(keeper) => keeper,
             Err(reason) => return not_begun(leads(), reason),
         };
-        let keeper = &guarded.keeper;
+        let keeper = &keeper;
         let deadline = kill_at(&self.election, run.tenure().trusted_until());
         if keeper.set_deadline(Some(deadline)).is_err() || !leads() {
             return not_begun(leads(), "the guardian is gone".to_owned());
@@ -125,6 +135,10 @@ impl<'a> Watch<'a> {
                     }
                 }
                 () = self.keeper.gone(), if alive => self.kill(),
+                signal = self.running.stopped() => {
+                    let (job, pid) = (self.run.job(), self.running.pid());
+                    tracing::warn!(job, pid, signal = signal.as_raw(), "the command was stopped");
+                }
                 () = BootClock.sleep_until(kill), if alive => self.kill(),
                 () = BootClock.sleep_until(time_out), if alive => self.takes_too_long(),
             }

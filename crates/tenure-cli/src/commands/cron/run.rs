@@ -25,10 +25,10 @@ pub(crate) async fn run(
     let opened = open_patiently(choice, out).await?;
     let election = build(&options.candidacy, &opened)?;
     let mut signals = Signals::listen()?;
-    let store = opened.store.clone();
-    let executor = Arc::new(Executor::new(opened, election.clone(), choice.url.clone()));
+    let executor = Arc::new(Executor::new(election.clone(), choice.url.clone()));
+    executor.stand_by(&opened).await?;
     let (told, name) = (out.clone(), election.name().clone());
-    let cron = Cron::builder(&election, store)
+    let cron = Cron::builder(&election, opened.store.clone())
         .jobs(jobs(&options.jobs, &executor))
         .on_event(move |event| tell(&told, &name, event))
         .build()?;

@@ -34,6 +34,19 @@ pub(super) fn examine(store: &SqliteStore, report: &mut Report) -> Result<(), Fa
                 .so("chmod the directory to 0700, or keep the file in one of its own"),
         );
     }
+    if !store.sees_boot_id_of_kernel() {
+        report.find(
+            Finding::new(
+                Level::Advice,
+                "the boot id here is not the kernel's own, but a container's",
+            )
+            .because(
+                "leases that others wrote can't be told from those of before a reboot, so they \
+                     are watched for their whole ttl before they are taken over",
+            )
+            .so("run all candidates in one container or all on the host, or use a server"),
+        );
+    }
     let space = rustix::fs::statvfs(directory).map_err(std::io::Error::from)?;
     let free = space.f_bavail.saturating_mul(space.f_frsize);
     report.fact("free space", format!("{} MiB", free / 1024 / 1024));
