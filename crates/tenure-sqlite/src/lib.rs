@@ -13,6 +13,7 @@ mod inbox;
 mod lease;
 mod ledger;
 mod mail;
+mod once;
 mod store;
 pub mod tick;
 mod watcher;

@@ -10,6 +10,7 @@ WITH place AS (
         ('tenure_message', '{SELECT,INSERT,UPDATE,DELETE}', false),
         ('tenure_ledger', '{SELECT,INSERT,UPDATE,DELETE}', false),
         ('tenure_ledger_job', '{SELECT,INSERT,UPDATE,DELETE}', false),
+        ('tenure_once_key', '{SELECT,INSERT,UPDATE}', false),
         ('tenure_advisory', '{SELECT,INSERT,UPDATE}', false)
 )
 SELECT 'USAGE on the schema ' || pg_catalog.quote_ident($1), true
