@@ -65,6 +65,7 @@ mod feed;
 mod ledger;
 mod memory;
 mod metrics;
+mod once;
 mod pulse;
 mod relay;
 mod schedule;
@@ -84,6 +85,7 @@ pub use event::{Event, Leader};
 pub use feed::{Changes, Events};
 pub use memory::MemoryStore;
 pub use metrics::{describe_metrics, refresh_metrics};
+pub use once::{OnceClaim, OnceOptions, OnceOutcome, OnceRun};
 pub use standing::{Overdue, Standing};
 pub use tenure::Tenure;
 pub use tenure_core::{
