@@ -225,7 +225,12 @@ pub(crate) struct OnceArgs {
     pub(crate) key: String,
 
     /// How often the command may be begun in all, on whichever instance
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub(crate) tries: u32,
 
     #[command(flatten)]
@@ -395,8 +400,8 @@ Examples:
 
 Exit codes:
   0 done; 1 a negative answer; 2 usage or configuration; 69 store unavailable; 75 leadership lost
-  under --once, or another leads (--no-wait, --wait); 125 tenure failed; 126 the command can't be executed; 127 it is not found; 128+N
-  ended by signal N";
+  under --once, or another leads (--no-wait, --wait); 125 tenure failed; 126 the command can't be
+  executed; 127 it is not found; 128+N ended by signal N";
 
 const RUN_EXAMPLES: &str = "\
 Examples:

@@ -67,7 +67,7 @@ async fn open_patiently(choice: &StoreChoice, out: &Output) -> Result<Opened, Fa
     }
 }
 
-/// Opens the store for a command that waits so long at most; as long as it takes if it says nothing.
+/// Opens the store for a command that waits so long at most, or for as long as it takes.
 async fn open_within(
     choice: &StoreChoice,
     wait: Option<Duration>,

@@ -60,7 +60,7 @@ async fn work(dir: &Path, run: OnceRun) -> Result<(), std::io::Error> {
         note(dir, &format!("overlap {about}"))?;
     }
     note(dir, &format!("begin {about}"))?;
-    let span = Duration::from_micros(fastrand::u64(0..10_000));
+    let span = Duration::from_micros(fastrand::Rng::new().u64(0..10_000));
     BootClock.sleep_until(BootClock::time() + span).await;
     note(dir, &format!("end {about}"))
 }
@@ -143,7 +143,7 @@ fn journal(dir: &Path) -> Vec<Line> {
 /// Runs all keys through while instances are killed, and judges what is left.
 fn keys_under_kills(url: &str, dir: &Path) {
     let began = BootClock::time();
-    let seed = fastrand::u64(..);
+    let seed = fastrand::Rng::new().u64(..);
     println!("seed {seed}");
     let mut rng = fastrand::Rng::with_seed(seed);
     let children = (0..INSTANCES).map(|_| Fleet::start(url, dir)).collect();

@@ -46,8 +46,8 @@ pub(crate) async fn run(
             Some(TickState::Requested) | None => {
                 let waited = show_short(timeout);
                 return negative(format!(
-                    "nobody began {job} within {waited}; it stays asked for, and the next leader of \
-                     {election} that has such a job begins it"
+                    "nobody began {job} within {waited}; it stays asked for, and the next leader \
+                     of {election} that has such a job begins it"
                 ));
             }
             Some(state) => {
