@@ -15,6 +15,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON :"schema".tenure_message TO :"app";
 -- The history of cron is trimmed by the leader.
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON :"schema".tenure_ledger, :"schema".tenure_ledger_job TO :"app";
+-- Keys of work that is done once are never deleted.
+GRANT SELECT, INSERT, UPDATE ON :"schema".tenure_once_key TO :"app";
 -- The terms of elections by advisory locks.
 GRANT SELECT, INSERT, UPDATE ON :"schema".tenure_advisory TO :"app";
 GRANT SELECT ON :"schema".tenure_migrations, :"schema".tenure_floor TO :"app";
@@ -46,6 +48,8 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tenure_least,
     :"schema".tenure_leave_advisory,
     :"schema".tenure_ledger_record,
+    :"schema".tenure_once,
+    :"schema".tenure_once_step,
     :"schema".tenure_post,
     :"schema".tenure_post_all,
     :"schema".tenure_refuse_other,

@@ -111,6 +111,7 @@ pub(crate) enum Color {
 #[derive(Debug, Subcommand)]
 pub(crate) enum CommandArgs {
     Run(RunArgs),
+    Once(OnceArgs),
     Campaign(CampaignArgs),
     Cron(Box<CronArgs>),
     Status(StatusArgs),
@@ -128,7 +129,11 @@ pub(crate) enum CommandArgs {
     Man(ManArgs),
 }
 
-/// Run a command only while this instance leads
+/// Run a command that stays, only while this instance leads
+///
+/// For work that goes on for as long as somebody leads: a queue consumer, a scheduler, a server. A
+/// command that ends is run by the next instance too, once per instance: for a migration or a
+/// report use `tenure once` or `tenure cron`.
 ///
 /// The command runs in a process group of its own. When leadership ends, the group gets TERM, and
 /// KILL before anybody else can lead, even if tenure itself is killed or frozen. Signals are passed
@@ -153,10 +158,15 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "WHAT", hide_possible_values = true)]
     pub(crate) on_exit: Option<OnExit>,
 
-    /// Run the command at most once: `--on-exit stop`, and exit code 75 if leadership was lost
-    /// before the command ended
+    /// Run the command at most once on this instance: `--on-exit stop`, and exit code 75 if
+    /// leadership was lost before the command ended
+    ///
+    /// The other instances run it in their turn. For once in all, use `tenure once`.
     #[arg(long, conflicts_with = "on_exit")]
     pub(crate) once: bool,
+
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
 
     #[command(flatten)]
     pub(crate) candidate: CandidateArgs,
@@ -171,6 +181,67 @@ pub(crate) enum OnExit {
     Stop,
     Restart,
     Resign,
+}
+
+/// How long to wait while another instance leads.
+#[derive(Debug, Args)]
+pub(crate) struct WaitArgs {
+    /// Do not wait while another instance leads: exit with 75
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+
+    /// Wait this long while another instance leads, then exit with 75 [default: as long as it
+    /// takes]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) wait: Option<String>,
+}
+
+/// Run a command that ends, once for a key, on whichever instance
+///
+/// For a migration, a backfill, a report: one run at a time, across instances and restarts, until
+/// a success is recorded for the key. The others wait, and exit with 0 once it is. A run that
+/// fails, or whose instance dies, is tried again by another, up to --tries in all. No key is ever
+/// forgotten: the next migration has a key of its own.
+///
+/// This is at least once: if an instance dies after the command has ended and before that is
+/// recorded, the command is run again. If its effect must be there exactly once, have the command
+/// record the success in the transaction of its effect: on PostgreSQL, SELECT tenure_once(election,
+/// term, key, attempt) as its first statement. Elsewhere make it harmless to repeat, and fence it
+/// with the term.
+///
+/// The command finds TENURE_ELECTION, TENURE_CANDIDATE, TENURE_TERM, TENURE_STORE, TENURE_KEY and
+/// TENURE_ATTEMPT in its environment. It is told to stop, and killed, as under `tenure run`.
+///
+/// Exit code 0 if a success is recorded, by this instance or another; 75 if another instance leads
+/// and is not waited for; if all tries are used up, the code of the last one, or 1 if that died.
+#[derive(Debug, Args)]
+#[command(after_help = ONCE_EXAMPLES)]
+pub(crate) struct OnceArgs {
+    /// The election: 1 to 255 bytes. Commands of one election never run at the same time
+    pub(crate) name: String,
+
+    /// What is to be done once: 1 to 255 bytes
+    #[arg(long, short = 'k', value_name = "KEY")]
+    pub(crate) key: String,
+
+    /// How often the command may be begun in all, on whichever instance
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub(crate) tries: u32,
+
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+
+    #[command(flatten)]
+    pub(crate) candidate: CandidateArgs,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// How a candidate takes part.
@@ -321,21 +392,29 @@ pub(crate) struct ManArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  tenure run reports -- ./send-reports.sh     run it on one instance at a time
+  tenure run queue -- ./consume               what stays: on one instance at a time
+  tenure once schema --key v42 -- ./migrate   what ends: until it succeeded once
+  tenure cron reports '@daily' -- ./report    what comes again
   tenure status                               who leads what
   tenure resign reports                       hand over now
 
 Exit codes:
   0 done; 1 a negative answer; 2 usage or configuration; 69 store unavailable; 75 leadership lost
-  under --once; 125 tenure failed; 126 the command can't be executed; 127 it is not found; 128+N
-  ended by signal N";
+  under --once, or another leads (--no-wait, --wait); 125 tenure failed; 126 the command can't be
+  executed; 127 it is not found; 128+N ended by signal N";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  tenure run reports -- ./send-reports.sh
+  tenure run queue -- ./consume
   tenure run queue --ttl 10s --on-exit restart -- ./consume --all
-  tenure run migration --once -- ./migrate.sh
+  tenure run reindex --no-wait -- ./reindex
   tenure run api --id web-1 --metadata '{\"url\": \"http://10.0.0.7:8080\"}' -- ./serve";
+
+const ONCE_EXAMPLES: &str = "\
+Examples:
+  tenure once schema --key v42 -- ./migrate.sh
+  tenure once schema --key v42 --wait 10m -- ./migrate.sh
+  tenure once backfill --key 2026-11 --tries 1 --no-wait -- ./backfill.sh";
 
 const CAMPAIGN_EXAMPLES: &str = "\
 Examples:

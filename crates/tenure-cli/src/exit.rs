@@ -19,6 +19,8 @@ impl Exit {
     pub(crate) const UNAVAILABLE: Exit = Exit(69);
     /// Leadership was lost before the command ended, under `--once`.
     pub(crate) const LOST: Exit = Exit(75);
+    /// Another instance leads, and is not waited for.
+    pub(crate) const ELSEWHERE: Exit = Exit(75);
     /// Tenure itself failed.
     pub(crate) const FAILED: Exit = Exit(125);
 

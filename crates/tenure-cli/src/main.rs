@@ -36,7 +36,7 @@ use crate::commands::listen::ListenOptions;
 use crate::commands::serve::ServeOptions;
 use crate::drill::DrillOptions;
 use crate::exit::{Exit, Failure};
-use crate::options::{Candidacy, ResignOptions, RunOptions, names};
+use crate::options::{Candidacy, OnceOptions, ResignOptions, RunOptions, names};
 use crate::output::{Output, is_colored};
 use crate::sink::Sink;
 use crate::store::StoreChoice;
@@ -140,6 +140,7 @@ fn execute(cli: Cli, password_in_argv: bool) -> Exit {
     let long = matches!(
         cli.command,
         CommandArgs::Run(_)
+            | CommandArgs::Once(_)
             | CommandArgs::Campaign(_)
             | CommandArgs::Cron(_)
             | CommandArgs::Watch(_)
@@ -172,6 +173,10 @@ fn perform(cli: Cli, out: &Output) -> Result<Exit, Failure> {
         CommandArgs::Run(args) => {
             let (options, store) = (RunOptions::try_from(args)?, choose()?);
             block_on(commands::run::run(&options, &store, out))
+        }
+        CommandArgs::Once(args) => {
+            let (options, store) = (OnceOptions::try_from(args)?, choose()?);
+            block_on(commands::once::run(&options, &store, out))
         }
         CommandArgs::Campaign(args) => {
             let (candidacy, store) = (Candidacy::try_from(args)?, choose()?);

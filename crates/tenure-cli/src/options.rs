@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use tenure::{CandidateId, Error, Metadata, Name, Timing};
-use tenure_core::parse_duration;
+use tenure_core::{check_once_key, parse_duration};
 
-use crate::args::{CampaignArgs, CandidateArgs, OnExit, ResignArgs, RunArgs};
+use crate::args::{CampaignArgs, CandidateArgs, OnExit, OnceArgs, ResignArgs, RunArgs, WaitArgs};
 use crate::exit::Failure;
 
 /// Who takes part in what, and how.
@@ -25,7 +25,28 @@ pub(crate) struct RunOptions {
     /// `None`: after exit code 0 stop, else restart.
     pub(crate) on_exit: Option<OnExit>,
     pub(crate) once: bool,
+    /// How long to wait for the first turn to lead; `None`: as long as it takes.
+    pub(crate) wait: Option<Duration>,
     pub(crate) command: Vec<OsString>,
+}
+
+/// What `once` is to do.
+#[derive(Clone, Debug)]
+pub(crate) struct OnceOptions {
+    pub(crate) candidacy: Candidacy,
+    pub(crate) key: String,
+    pub(crate) tries: u32,
+    /// How long to wait while another leads; `None`: as long as it takes.
+    pub(crate) wait: Option<Duration>,
+    pub(crate) command: Vec<OsString>,
+}
+
+impl OnceOptions {
+    /// The same for the library.
+    pub(crate) fn to_claim(&self) -> tenure::OnceOptions {
+        let options = tenure::OnceOptions::new().tries(self.tries);
+        self.wait.map_or(options, |wait| options.wait(wait))
+    }
 }
 
 /// What `resign` is to do.
@@ -52,10 +73,21 @@ impl TryFrom<RunArgs> for RunOptions {
     type Error = Failure;
 
     fn try_from(args: RunArgs) -> Result<RunOptions, Failure> {
-        let RunArgs { name, on_exit, once, candidate, command } = args;
+        let RunArgs { name, on_exit, once, wait, candidate, command } = args;
         let candidacy = Candidacy::new(&name, candidate)?;
         let on_exit = if once { Some(OnExit::Stop) } else { on_exit };
-        Ok(RunOptions { candidacy, on_exit, once, command })
+        Ok(RunOptions { candidacy, on_exit, once, wait: how_long(&wait)?, command })
+    }
+}
+
+impl TryFrom<OnceArgs> for OnceOptions {
+    type Error = Failure;
+
+    fn try_from(args: OnceArgs) -> Result<OnceOptions, Failure> {
+        let OnceArgs { name, key, tries, wait, candidate, command } = args;
+        check_once_key(&key).map_err(|error| about("--key", error))?;
+        let candidacy = Candidacy::new(&name, candidate)?;
+        Ok(OnceOptions { candidacy, key, tries, wait: how_long(&wait)?, command })
     }
 }
 
@@ -104,6 +136,13 @@ fn timing(args: &CandidateArgs) -> Result<Timing, Failure> {
     }
     timing.check()?;
     Ok(timing)
+}
+
+fn how_long(args: &WaitArgs) -> Result<Option<Duration>, Failure> {
+    if args.no_wait {
+        return Ok(Some(Duration::ZERO));
+    }
+    duration("--wait", args.wait.as_deref())
 }
 
 fn duration(flag: &str, given: Option<&str>) -> Result<Option<Duration>, Failure> {
@@ -165,6 +204,15 @@ mod tests {
         assert_eq!(parsed(&["x", "--once"]).unwrap().on_exit, Some(OnExit::Stop));
         assert_eq!(parsed(&["x"]).unwrap().on_exit, None);
         assert!(parsed(&["x", "--once", "--on-exit", "restart"]).is_err());
+    }
+
+    #[test]
+    fn patience_is_unlimited_none_or_so_long() {
+        assert_eq!(parsed(&["x"]).unwrap().wait, None);
+        assert_eq!(parsed(&["x", "--no-wait"]).unwrap().wait, Some(Duration::ZERO));
+        assert_eq!(parsed(&["x", "--wait", "30s"]).unwrap().wait, Some(Duration::from_secs(30)));
+        assert!(parsed(&["x", "--wait", "30"]).unwrap_err().contains("--wait: \"30\" has no unit"));
+        assert!(parsed(&["x", "--wait", "30s", "--no-wait"]).is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use crate::{BoxFuture, Error, Name, Term};
+use crate::{BoxFuture, Error, Name, OnceMark, OnceRecord, OnceStep, Term};
 
 /// How many steps one call may carry.
 pub const LEDGER_STEPS_MAX: usize = 1_000;
@@ -68,7 +68,7 @@ pub enum TickState {
     Skipped {
         /// The last instant that this record stands for.
         through_unix_ms: i64,
-        /// For how many ticks it stands; for 0, the job was new then.
+        /// For how many ticks it stands.
         count: u64,
     },
 }
@@ -203,8 +203,18 @@ pub enum LedgerStep {
         tick: Tick,
         /// The instant of the last of them.
         through_unix_ms: i64,
-        /// How many they are. 0 notes that the job is known from this instant on.
+        /// How many they are.
         count: u64,
+    },
+    /// A job is due by this schedule from an instant on. What was due before it, by this schedule
+    /// or another, is dealt with.
+    Follow {
+        /// The job.
+        job: String,
+        /// The schedule, in words that are the same for the same schedule.
+        schedule: String,
+        /// The instant.
+        from_unix_ms: i64,
     },
     /// A tick that a former term left unfinished, or that somebody asked for, will not run.
     Abandon {
@@ -230,8 +240,27 @@ impl LedgerStep {
             | LedgerStep::Confirm { tick, .. }
             | LedgerStep::Skip { tick, .. }
             | LedgerStep::Abandon { tick } => &tick.job,
-            LedgerStep::Trim { job, .. } => job,
+            LedgerStep::Follow { job, .. } | LedgerStep::Trim { job, .. } => job,
         }
+    }
+}
+
+/// How far a job has got.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct JobProgress {
+    /// The job's name.
+    pub job: String,
+    /// The last instant of its schedule that is dealt with, in milliseconds of Unix time.
+    pub latest_unix_ms: i64,
+    /// The schedule that it was due by, if that was noted.
+    pub schedule: Option<String>,
+}
+
+impl JobProgress {
+    /// The job has got this far, by a schedule that is not known.
+    pub fn new(job: impl Into<String>, latest_unix_ms: i64) -> JobProgress {
+        JobProgress { job: job.into(), latest_unix_ms, schedule: None }
     }
 }
 
@@ -282,6 +311,8 @@ pub enum Transactions {
 ///   lost. Finished so before: done. Else refused.
 /// - `Confirm`: finished well under this attempt: done. Else refused. Changes nothing.
 /// - `Skip`: without record: skipped. Skipped before: done. Else refused.
+/// - `Follow`: done. The job is known by this schedule, and is dealt with up to this instant at
+///   least.
 /// - `Abandon`: requested, or claimed or started under another term: abandoned. Abandoned
 ///   before: done. Else refused.
 /// - `Trim`: done.
@@ -289,16 +320,24 @@ pub enum Transactions {
 /// **request** notes a tick that somebody wants now, at the store's own instant, under no fence.
 /// It then hints at the election, so that its leader looks. A request is never told to `latest`.
 ///
-/// **open** tells the ticks that are requested, claimed or started, the oldest first, at most
-/// [`LEDGER_OPEN_MAX`]. **latest** tells, for each job, the last instant of its schedule that was
-/// claimed or skipped; trimming does not change it. **history** tells the records of a job, or of
-/// all, the latest scheduled first.
+/// **open** tells the ticks that are requested, claimed or started, by instant and then by the
+/// bytes of the job's name, those after `after`, at most [`LEDGER_OPEN_MAX`]. **latest** tells, for
+/// each job, the last instant of its schedule that was claimed, skipped or followed from, and the
+/// schedule that it followed last; trimming changes neither. **history** tells the records of a
+/// job, or of all, the latest scheduled first.
 ///
-/// Names of jobs are data, never part of a command.
+/// **once** carries out one step about a key, under the same fence, as [`decide_once`] decides.
+/// What is answered `Done` is durable. Records of keys are apart from those of ticks: no trim
+/// forgets one. **once_record** tells the record of a key, **once_history** those of all keys, the
+/// latest claimed first.
+///
+/// Names of jobs, schedules and keys are data, never part of a command.
 ///
 /// # Cancel safety
-/// `record` and `request` are not: if a future is dropped it may have been done or not. Recording
-/// the same step again tells.
+/// `record`, `request` and `once` are not: if a future is dropped it may have been done or not.
+/// Recording the same step again tells.
+///
+/// [`decide_once`]: crate::decide_once
 pub trait Ledger: Send + Sync {
     /// Whether the effect of a job and the end of its tick can be one transaction.
     fn transactions(&self) -> Transactions;
@@ -318,11 +357,15 @@ pub trait Ledger: Send + Sync {
         job: &'a str,
     ) -> BoxFuture<'a, Result<Tick, Error>>;
 
-    /// The ticks that somebody still has to do something about.
-    fn open<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>>;
+    /// The ticks that somebody still has to do something about: those after this one, or the first.
+    fn open<'a>(
+        &'a self,
+        election: &'a Name,
+        after: Option<&'a Tick>,
+    ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>>;
 
-    /// The last scheduled instant of each job that was claimed or skipped.
-    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<Tick>, Error>>;
+    /// How far each job has got, and by which schedule.
+    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<JobProgress>, Error>>;
 
     /// What happened, the latest scheduled first.
     fn history<'a>(
@@ -331,6 +374,28 @@ pub trait Ledger: Send + Sync {
         job: Option<&'a str>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>>;
+
+    /// Carries out a step about a key, of the leader of this term.
+    fn once<'a>(
+        &'a self,
+        election: &'a Name,
+        term: Term,
+        step: &'a OnceStep,
+    ) -> BoxFuture<'a, Result<OnceMark, Error>>;
+
+    /// What is known of a key.
+    fn once_record<'a>(
+        &'a self,
+        election: &'a Name,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<OnceRecord>, Error>>;
+
+    /// What is known of all keys, the latest claimed first.
+    fn once_history<'a>(
+        &'a self,
+        election: &'a Name,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<OnceRecord>, Error>>;
 }
 
 /// Checks the name of a job: 1 to 255 bytes without control characters.

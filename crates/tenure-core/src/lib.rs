@@ -36,6 +36,7 @@ mod error;
 mod identity;
 mod ledger;
 mod machine;
+mod once;
 mod op;
 mod store;
 mod term;
@@ -51,12 +52,13 @@ pub use duration::{parse_duration, show_duration};
 pub use error::{Error, ErrorKind};
 pub use identity::{CandidateId, Holder, Name};
 pub use ledger::{
-    LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked, Tick, TickEnd, TickRecord,
-    TickState, Transactions, check_job_name,
+    JobProgress, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked, Tick, TickEnd,
+    TickRecord, TickState, Transactions, check_job_name,
 };
 #[cfg(feature = "sabotage")]
 pub use machine::Sabotage;
 pub use machine::{Action, Actions, Input, Machine, Past, Pick, Reason, Report, Settings};
+pub use once::{OnceEnd, OnceMark, OnceRecord, OnceState, OnceStep, check_once_key, decide_once};
 pub use op::{Grant, Lease, Metadata, Op, Outcome, Reply, Sight};
 pub use store::{
     BoxFuture, Expiry, Hint, Hints, NoHints, RELEASE_MEMORY, Store, StoreExt, StoreInfo,

@@ -39,8 +39,14 @@ pub enum CronEvent {
         /// How many.
         count: u64,
     },
-    /// A tick that a former leader left unfinished, or a request for a job that is not known here.
+    /// A tick that a former leader left unfinished, of a job that is run at most once.
     Abandoned {
+        /// Which tick.
+        tick: Tick,
+    },
+    /// A tick that a former leader left unfinished, or that somebody asked for, of a job that this
+    /// instance does not have. It stays open, for a leader that has the job; told once a reign.
+    Unknown {
         /// Which tick.
         tick: Tick,
     },
@@ -69,6 +75,7 @@ impl CronEvent {
             CronEvent::Ended { .. } => "tick_ended",
             CronEvent::Skipped { .. } => "ticks_skipped",
             CronEvent::Abandoned { .. } => "tick_abandoned",
+            CronEvent::Unknown { .. } => "tick_unknown",
             CronEvent::Refused { .. } => "tick_refused",
             CronEvent::Ahead { .. } => "job_ahead",
         }
@@ -81,6 +88,7 @@ impl CronEvent {
             | CronEvent::Ended { tick, .. }
             | CronEvent::Skipped { tick, .. }
             | CronEvent::Abandoned { tick }
+            | CronEvent::Unknown { tick }
             | CronEvent::Refused { tick, .. }
             | CronEvent::Ahead { tick, .. } => tick,
         }

@@ -23,13 +23,29 @@ CREATE INDEX IF NOT EXISTS tenure_ledger_open
     ON @schema@.tenure_ledger (election, scheduled_ms)
     WHERE state IN ('requested', 'claimed', 'started');
 
--- How far each job has got. Trimming does not touch it.
+-- How far each job has got, and the schedule that it is due by. Trimming does not touch it.
 CREATE TABLE IF NOT EXISTS @schema@.tenure_ledger_job (
     election text NOT NULL,
     job text NOT NULL,
     latest_ms bigint NOT NULL,
+    schedule text,
     PRIMARY KEY (election, job)
 ) WITH (fillfactor = 40);
+
+-- Work that is done once for a key. One row for each, for ever: a success must stay known. `run`
+-- is a number that was drawn for one run, so that a claim whose answer was lost is known again.
+CREATE TABLE IF NOT EXISTS @schema@.tenure_once_key (
+    election text NOT NULL CHECK (octet_length(election) BETWEEN 1 AND 255),
+    key text NOT NULL CHECK (octet_length(key) BETWEEN 1 AND 255),
+    state text NOT NULL CHECK (state IN ('running', 'ok', 'failed', 'lost')),
+    code integer,
+    term bigint NOT NULL,
+    attempt integer NOT NULL,
+    run bigint NOT NULL,
+    claimed_ms bigint,
+    ended_ms bigint,
+    PRIMARY KEY (election, key)
+) WITH (fillfactor = 70);
 
 CREATE OR REPLACE FUNCTION @schema@.tenure_unix_ms(p_at timestamptz) RETURNS bigint
 LANGUAGE sql STABLE PARALLEL SAFE
@@ -115,6 +131,16 @@ BEGIN
                     SELECT k.scheduled_ms FROM @schema@.tenure_ledger AS k
                     WHERE k.election = p_election AND k.job = s.job
                     ORDER BY k.scheduled_ms DESC OFFSET s.count LIMIT 1);
+            mark := 'done';
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        IF s.verb = 'follow' THEN
+            INSERT INTO @schema@.tenure_ledger_job AS j (election, job, latest_ms, schedule)
+            VALUES (p_election, s.job, s.at, s.word)
+            ON CONFLICT (election, job)
+            DO UPDATE SET latest_ms = greatest(j.latest_ms, excluded.latest_ms),
+                schedule = excluded.schedule;
             mark := 'done';
             RETURN NEXT;
             CONTINUE;
@@ -252,6 +278,120 @@ BEGIN
     WHERE t.election = election AND t.job = job AND t.scheduled_ms = v_at;
     RAISE EXCEPTION 'attempt % of the tick % of % is not the one that runs (it is %)', attempt,
         scheduled_at, job, coalesce(v_state, 'not known')
+        USING ERRCODE = 'TN001', HINT = 'Roll back: it took effect before, or is somebody else''s.';
+END
+$tenure$;
+
+-- One step about a key, under the fence of its term. A row that a transaction of the user's is at
+-- is left alone, and the step is answered `busy`.
+CREATE OR REPLACE FUNCTION @schema@.tenure_once_step(
+    p_election text, p_term bigint, p_verb text, p_key text, p_run bigint, p_tries integer,
+    p_attempt integer, p_word text, p_code integer
+) RETURNS TABLE (mark text, attempt integer)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+#variable_conflict use_variable
+DECLARE
+    v_now bigint;
+    r record;
+BEGIN
+    PERFORM @schema@.tenure_durably();
+    attempt := 0;
+    BEGIN
+        PERFORM @schema@.tenure_fence(p_election, p_term);
+    EXCEPTION WHEN SQLSTATE 'TN001' THEN
+        mark := 'stale';
+        RETURN NEXT;
+        RETURN;
+    END;
+    v_now := @schema@.tenure_unix_ms(clock_timestamp());
+    IF p_verb = 'claim' THEN
+        INSERT INTO @schema@.tenure_once_key AS t
+            (election, key, state, term, attempt, run, claimed_ms)
+        VALUES (p_election, p_key, 'running', p_term, 1, p_run, v_now)
+        ON CONFLICT (election, key) DO NOTHING;
+        IF FOUND THEN
+            mark := 'done';
+            attempt := 1;
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END IF;
+    SELECT t.* INTO r FROM @schema@.tenure_once_key AS t
+    WHERE t.election = p_election AND t.key = p_key
+    FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        mark := 'refused';
+        IF EXISTS (SELECT FROM @schema@.tenure_once_key AS t
+            WHERE t.election = p_election AND t.key = p_key)
+        THEN
+            mark := 'busy';
+        END IF;
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    attempt := r.attempt;
+    IF p_verb = 'claim' THEN
+        IF r.state = 'ok' THEN
+            mark := 'already';
+        ELSIF r.state = 'running' AND r.term = p_term THEN
+            mark := CASE WHEN r.run = p_run THEN 'done' ELSE 'running' END;
+        ELSIF r.attempt >= p_tries THEN
+            mark := 'spent';
+            -- It died, and nobody may try it again.
+            UPDATE @schema@.tenure_once_key AS t SET state = 'lost', ended_ms = v_now
+            WHERE t.election = p_election AND t.key = p_key AND t.state = 'running';
+        ELSE
+            mark := 'done';
+            attempt := r.attempt + 1;
+            UPDATE @schema@.tenure_once_key AS t SET state = 'running', code = NULL,
+                term = p_term, attempt = r.attempt + 1, run = p_run, claimed_ms = v_now,
+                ended_ms = NULL
+            WHERE t.election = p_election AND t.key = p_key;
+        END IF;
+    ELSIF r.term <> p_term OR r.attempt <> p_attempt THEN
+        mark := 'refused';
+    ELSIF r.state = 'running' THEN
+        mark := 'done';
+        UPDATE @schema@.tenure_once_key AS t
+        SET state = p_word, code = p_code, ended_ms = v_now
+        WHERE t.election = p_election AND t.key = p_key;
+    ELSE
+        mark := CASE WHEN r.state = p_word AND r.code IS NOT DISTINCT FROM p_code THEN 'done'
+            ELSE 'refused' END;
+    END IF;
+    RETURN NEXT;
+END
+$tenure$;
+
+-- For work that is done once for a key, and whose effect is in this database: first in its
+-- transaction, then the effect. The success is recorded with the transaction, or neither is there:
+-- the effect is there exactly once. It fences the transaction, as tenure_fence does, and raises
+-- TN001 if this attempt is not the one that runs.
+CREATE OR REPLACE FUNCTION @schema@.tenure_once(
+    election text, term bigint, key text, attempt integer
+) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+#variable_conflict use_variable
+DECLARE
+    v_state text;
+BEGIN
+    PERFORM @schema@.tenure_durably();
+    PERFORM @schema@.tenure_fence(election, term);
+    UPDATE @schema@.tenure_once_key AS t
+    SET state = 'ok', ended_ms = @schema@.tenure_unix_ms(clock_timestamp())
+    WHERE t.election = election AND t.key = key AND t.term = term AND t.attempt = attempt
+        AND t.state = 'running';
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    SELECT t.state INTO v_state FROM @schema@.tenure_once_key AS t
+    WHERE t.election = election AND t.key = key;
+    RAISE EXCEPTION 'attempt % for the key % is not the one that runs (it is %)', attempt, key,
+        coalesce(v_state, 'not known')
         USING ERRCODE = 'TN001', HINT = 'Roll back: it took effect before, or is somebody else''s.';
 END
 $tenure$;

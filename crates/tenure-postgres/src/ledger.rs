@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use tenure_core::{
-    BoxFuture, Error, ErrorKind, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked,
-    Name, Term, Tick, TickEnd, TickRecord, TickState, Transactions, check_job_name,
+    BoxFuture, Error, ErrorKind, JobProgress, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger,
+    LedgerStep, Marked, Name, OnceMark, OnceRecord, OnceStep, Term, Tick, TickEnd, TickRecord,
+    TickState, Transactions, check_job_name,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -26,7 +27,7 @@ impl Book {
         Book { link: Link::new(config.clone(), None), config }
     }
 
-    async fn query(
+    pub(crate) async fn query(
         &self,
         sql: &str,
         values: &[(&(dyn ToSql + Sync), Type)],
@@ -72,19 +73,19 @@ impl Book {
 
 /// Steps as columns, each at the same place in all of them.
 #[derive(Default)]
-struct Columns {
+struct Columns<'a> {
     verbs: Vec<&'static str>,
     jobs: Vec<String>,
     instants: Vec<i64>,
     attempts: Vec<Option<i32>>,
-    words: Vec<Option<&'static str>>,
+    words: Vec<Option<&'a str>>,
     codes: Vec<Option<i32>>,
     throughs: Vec<Option<i64>>,
     counts: Vec<Option<i64>>,
 }
 
-impl Columns {
-    fn new(steps: &[LedgerStep]) -> Columns {
+impl<'a> Columns<'a> {
+    fn new(steps: &'a [LedgerStep]) -> Columns<'a> {
         let mut columns = Columns::default();
         for step in steps {
             columns.push(step);
@@ -92,7 +93,7 @@ impl Columns {
         columns
     }
 
-    fn push(&mut self, step: &LedgerStep) {
+    fn push(&mut self, step: &'a LedgerStep) {
         let number = |attempt: &u32| Some(i32::try_from(*attempt).unwrap_or(i32::MAX));
         let long = |count: u64| Some(i64::try_from(count).unwrap_or(i64::MAX));
         let mut at = 0;
@@ -124,6 +125,10 @@ impl Columns {
                 at = tick.scheduled_unix_ms;
                 (through, count) = (Some(*through_unix_ms), long(*many));
                 "skip"
+            }
+            LedgerStep::Follow { schedule, from_unix_ms, .. } => {
+                (at, word) = (*from_unix_ms, Some(schedule.as_str()));
+                "follow"
             }
             LedgerStep::Abandon { tick } => {
                 at = tick.scheduled_unix_ms;
@@ -196,7 +201,7 @@ fn records(rows: &[Row]) -> Result<Vec<TickRecord>, Error> {
     rows.iter().map(|row| record(row).ok_or_else(odd)).collect()
 }
 
-fn odd() -> Error {
+pub(crate) fn odd() -> Error {
     error::new(ErrorKind::Corrupt, "the ledger holds or answers what tenure did not write")
 }
 
@@ -244,26 +249,34 @@ impl Ledger for Book {
         })
     }
 
-    fn open<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
+    fn open<'a>(
+        &'a self,
+        election: &'a Name,
+        after: Option<&'a Tick>,
+    ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
         Box::pin(async move {
             let (name, most) = (election.as_str(), LEDGER_OPEN_MAX as i64);
-            let values: [(&(dyn ToSql + Sync), Type); 2] =
-                [(&name, Type::TEXT), (&most, Type::INT8)];
+            let at = after.map(|after| after.scheduled_unix_ms);
+            let job = after.map(|after| after.job.as_str());
+            let values: [(&(dyn ToSql + Sync), Type); 4] =
+                [(&name, Type::TEXT), (&most, Type::INT8), (&at, Type::INT8), (&job, Type::TEXT)];
             records(&self.query(include_str!("sql/ledger_open.sql"), &values, "open").await?)
         })
     }
 
-    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<Tick>, Error>> {
+    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<JobProgress>, Error>> {
         Box::pin(async move {
             let name = election.as_str();
             let values: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
             let sql = include_str!("sql/ledger_latest.sql");
             let rows = self.query(sql, &values, "latest").await?;
-            let tick = |row: &Row| {
+            let progress = |row: &Row| {
                 let job: String = row.try_get(0).ok()?;
-                Some(Tick::new(job, row.try_get(1).ok()?))
+                let mut progress = JobProgress::new(job, row.try_get(1).ok()?);
+                progress.schedule = row.try_get(2).ok()?;
+                Some(progress)
             };
-            rows.iter().map(|row| tick(row).ok_or_else(odd)).collect()
+            rows.iter().map(|row| progress(row).ok_or_else(odd)).collect()
         })
     }
 
@@ -286,5 +299,30 @@ impl Ledger for Book {
             };
             records(&self.query(sql, &values, "history").await?)
         })
+    }
+
+    fn once<'a>(
+        &'a self,
+        election: &'a Name,
+        term: Term,
+        step: &'a OnceStep,
+    ) -> BoxFuture<'a, Result<OnceMark, Error>> {
+        Box::pin(self.once_step(election, term, step))
+    }
+
+    fn once_record<'a>(
+        &'a self,
+        election: &'a Name,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<OnceRecord>, Error>> {
+        Box::pin(self.once_find(election, key))
+    }
+
+    fn once_history<'a>(
+        &'a self,
+        election: &'a Name,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<OnceRecord>, Error>> {
+        Box::pin(self.once_all(election, limit))
     }
 }

@@ -13,6 +13,7 @@ mod ledger;
 mod link;
 mod migrate;
 mod names;
+mod once;
 mod outbox;
 mod passfile;
 mod pool;

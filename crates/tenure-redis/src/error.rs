@@ -14,7 +14,7 @@ pub(crate) const STORE: &str = "redis";
 pub(crate) const PRIVILEGES: &str = "+evalsha +eval +info +time +get +set +del +pexpireat +pttl \
      +hget +hset +hmget +hdel +publish +subscribe +ping (on a Cluster +spublish +ssubscribe \
      +cluster|slots +asking, with wait_replicas +wait, for messages and cron +hgetall +hexists \
-     +hincrby +sadd +smembers +zadd +zrem +zcard +zrange +zrevrange +zscore)";
+     +hincrby +sadd +smembers +zadd +zrem +zcard +zrange +zrangebyscore +zrevrange +zscore)";
 
 /// An error of this store.
 pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {

@@ -4,8 +4,9 @@
 
 use redis::Value;
 use tenure_core::{
-    BoxFuture, Error, ErrorKind, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked,
-    Name, Term, Tick, TickEnd, TickRecord, TickState, Transactions, check_job_name,
+    BoxFuture, Error, ErrorKind, JobProgress, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger,
+    LedgerStep, Marked, Name, OnceMark, OnceRecord, OnceStep, Term, Tick, TickEnd, TickRecord,
+    TickState, Transactions, check_job_name,
 };
 
 use crate::error;
@@ -17,7 +18,7 @@ impl RedisStore {
     /// The keys that every script of the ledger begins with.
     fn ledger_keys(&self, election: &Name) -> Result<Vec<String>, Error> {
         let of = self.keys().of(election)?;
-        let ledger = ["", ":time", ":open", ":jobs"];
+        let ledger = ["", ":time", ":open", ":jobs", ":schedules"];
         let ledger = ledger.map(|end| format!("{}:ticks{end}", of.companion));
         Ok([of.lease, of.companion].into_iter().chain(ledger).collect())
     }
@@ -28,7 +29,7 @@ impl RedisStore {
     }
 
     /// Calls one script, whose answer is a list of words.
-    async fn words(&self, call: Call, what: &'static str) -> Result<Vec<String>, Error> {
+    pub(crate) async fn words(&self, call: Call, what: &'static str) -> Result<Vec<String>, Error> {
         let answer = self.call_one(&call).await;
         let words = match answer {
             Ok(Value::Array(words)) => Ok(words.iter().map(text).collect()),
@@ -66,6 +67,7 @@ impl RedisStore {
         what: &'static str,
         job: Option<&str>,
         limit: usize,
+        after: Option<&Tick>,
     ) -> Result<Vec<String>, Error> {
         if limit == 0 {
             return Ok(Vec::new());
@@ -75,7 +77,9 @@ impl RedisStore {
             keys.push(self.job_key(election, job)?);
         }
         let word = if job.is_some() { "of job" } else { what };
-        let args = vec![word.to_owned(), limit.to_string()];
+        let at = after.map(|after| after.scheduled_unix_ms.to_string()).unwrap_or_default();
+        let of = after.map(|after| after.job.clone()).unwrap_or_default();
+        let args = vec![word.to_owned(), limit.to_string(), at, of];
         self.words(Call::new(Kind::LedgerRead, keys, args), what).await
     }
 }
@@ -106,6 +110,10 @@ fn words_of(step: &LedgerStep) -> [String; 8] {
         LedgerStep::Skip { tick, through_unix_ms, count } => {
             let through = through_unix_ms.to_string();
             ("skip", at(tick), [none(), none(), none(), through, count.to_string()])
+        }
+        LedgerStep::Follow { schedule, from_unix_ms, .. } => {
+            let at = from_unix_ms.to_string();
+            ("follow", at, [none(), schedule.clone(), none(), none(), none()])
         }
         LedgerStep::Abandon { tick } => {
             ("abandon", at(tick), [none(), none(), none(), none(), none()])
@@ -203,15 +211,25 @@ impl Ledger for RedisStore {
         })
     }
 
-    fn open<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
-        Box::pin(async move { records(&self.tell(election, "open", None, LEDGER_OPEN_MAX).await?) })
+    fn open<'a>(
+        &'a self,
+        election: &'a Name,
+        after: Option<&'a Tick>,
+    ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
+        Box::pin(async move {
+            records(&self.tell(election, "open", None, LEDGER_OPEN_MAX, after).await?)
+        })
     }
 
-    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<Tick>, Error>> {
+    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<JobProgress>, Error>> {
         Box::pin(async move {
-            let words = self.tell(election, "latest", None, 1).await?;
-            let tick = |pair: &[String]| Some(Tick::new(pair.first()?, pair.get(1)?.parse().ok()?));
-            words.chunks(2).map(|pair| tick(pair).ok_or_else(lost_notes)).collect()
+            let words = self.tell(election, "latest", None, 1, None).await?;
+            let progress = |part: &[String]| {
+                let mut progress = JobProgress::new(part.first()?, part.get(1)?.parse().ok()?);
+                progress.schedule = part.get(2).filter(|words| !words.is_empty()).cloned();
+                Some(progress)
+            };
+            words.chunks(3).map(|part| progress(part).ok_or_else(lost_notes)).collect()
         })
     }
 
@@ -221,6 +239,31 @@ impl Ledger for RedisStore {
         job: Option<&'a str>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
-        Box::pin(async move { records(&self.tell(election, "history", job, limit).await?) })
+        Box::pin(async move { records(&self.tell(election, "history", job, limit, None).await?) })
+    }
+
+    fn once<'a>(
+        &'a self,
+        election: &'a Name,
+        term: Term,
+        step: &'a OnceStep,
+    ) -> BoxFuture<'a, Result<OnceMark, Error>> {
+        Box::pin(self.once_step(election, term, step))
+    }
+
+    fn once_record<'a>(
+        &'a self,
+        election: &'a Name,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<OnceRecord>, Error>> {
+        Box::pin(async move { Ok(self.once_records(election, Some(key), 1).await?.pop()) })
+    }
+
+    fn once_history<'a>(
+        &'a self,
+        election: &'a Name,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<OnceRecord>, Error>> {
+        Box::pin(self.once_records(election, None, limit))
     }
 }

@@ -13,6 +13,7 @@ mod lease;
 mod ledger;
 mod lines;
 mod link;
+mod once;
 mod patience;
 mod place;
 mod script;

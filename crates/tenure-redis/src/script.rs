@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     Ledger,
     LedgerRequest,
     LedgerRead,
+    Once,
+    OnceRead,
     MailNotify,
     MailPost,
     MailTake,
@@ -28,7 +30,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const COUNT: usize = 16;
+    const COUNT: usize = 18;
 
     fn code(self) -> &'static str {
         CODE[self as usize]
@@ -46,6 +48,7 @@ impl Kind {
             Kind::MailNotify | Kind::MailPost | Kind::MailExhume => Local::Publish,
             Kind::Hello => Local::MarkerAlone,
             Kind::Renew | Kind::Ledger | Kind::LedgerRead => Local::Nothing,
+            Kind::Once | Kind::OnceRead => Local::Nothing,
             Kind::MailTake | Kind::MailAcknowledge | Kind::MailBacklog | Kind::MailDead => {
                 Local::Nothing
             }
@@ -86,6 +89,8 @@ const CODE: [&str; Kind::COUNT] = [
     with_common!("lua/ledger.lua"),
     with_common!("lua/ledger_request.lua"),
     with_common!("lua/ledger_read.lua"),
+    with_common!("lua/once.lua"),
+    with_common!("lua/once_read.lua"),
     with_common!("lua/mail_notify.lua"),
     with_common!("lua/mail_post.lua"),
     with_common!("lua/mail_take.lua"),
@@ -211,6 +216,8 @@ mod tests {
             (Kind::Ledger, "steps of one term"),
             (Kind::LedgerRequest, "a job to run now"),
             (Kind::LedgerRead, "what is in the cron ledger"),
+            (Kind::Once, "one run at a time"),
+            (Kind::OnceRead, "what is known of one key"),
             (Kind::MailNotify, "whoever listens in this election"),
             (Kind::MailPost, "each key once"),
             (Kind::MailTake, "The head of a channel"),

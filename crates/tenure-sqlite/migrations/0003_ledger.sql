@@ -22,10 +22,26 @@ CREATE INDEX tick_time ON tick (election, scheduled_ms);
 CREATE INDEX tick_open ON tick (election, scheduled_ms)
 WHERE state IN ('requested', 'claimed', 'started');
 
--- How far each job has got. Trimming does not touch it.
+-- How far each job has got, and the schedule that it is due by. Trimming does not touch it.
 CREATE TABLE tick_job (
     election TEXT NOT NULL,
     job TEXT NOT NULL,
     latest_ms INTEGER NOT NULL,
+    schedule TEXT,
     PRIMARY KEY (election, job)
+) STRICT, WITHOUT ROWID;
+
+-- Work that is done once for a key. One row for each, for ever: a success must stay known. `run`
+-- is a number that was drawn for one run, so that a claim whose answer was lost is known again.
+CREATE TABLE once (
+    election TEXT NOT NULL,
+    key TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('running', 'ok', 'failed', 'lost')),
+    code INTEGER,
+    term INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    run INTEGER NOT NULL,
+    claimed_ms INTEGER,
+    ended_ms INTEGER,
+    PRIMARY KEY (election, key)
 ) STRICT, WITHOUT ROWID;

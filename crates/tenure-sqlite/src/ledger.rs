@@ -2,35 +2,42 @@
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use tenure_core::{
-    BoxFuture, Error, ErrorKind, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked,
-    Name, Term, Tick, TickEnd, TickRecord, TickState, Transactions, check_job_name,
+    BoxFuture, Error, ErrorKind, JobProgress, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger,
+    LedgerStep, Marked, Name, OnceMark, OnceRecord, OnceStep, Term, Tick, TickEnd, TickRecord,
+    TickState, Transactions, check_job_name, check_once_key,
 };
 
-use crate::error;
 use crate::lease::{Round, unix_ms};
 use crate::store::SqliteStore;
 use crate::worker::thread_ended;
+use crate::{error, once};
 
 /// What is asked of the ledger.
 pub(crate) enum Call {
     Record { election: Name, term: Term, steps: Vec<LedgerStep> },
     Request { election: Name, job: String },
-    Open { election: Name },
+    Open { election: Name, after: Option<Tick> },
     Latest { election: Name },
     History { election: Name, job: Option<String>, limit: usize },
+    Once { election: Name, term: Term, step: OnceStep },
+    OnceRecord { election: Name, key: String },
+    OnceHistory { election: Name, limit: usize },
 }
 
 /// What it answers.
 pub(crate) enum Answer {
     Marks(Vec<Marked>),
-    Ticks(Vec<Tick>),
+    Requested(Tick),
+    Jobs(Vec<JobProgress>),
     Records(Vec<TickRecord>),
+    Key(OnceMark),
+    Keys(Vec<OnceRecord>),
 }
 
 impl Call {
     /// Whether it has to wait for SQLite's write lock.
     pub(crate) fn writes(&self) -> bool {
-        matches!(self, Call::Record { .. } | Call::Request { .. })
+        matches!(self, Call::Record { .. } | Call::Request { .. } | Call::Once { .. })
     }
 }
 
@@ -50,7 +57,14 @@ pub(crate) fn write(round: &mut Round<'_>, call: &Call) -> rusqlite::Result<Answ
             let mut request = round.conn.prepare_cached(include_str!("sql/tick_request.sql"))?;
             let scheduled: i64 = request.query_row(values, |row| row.get(0))?;
             round.news.announce.push(election.clone());
-            Ok(Answer::Ticks(vec![Tick::new(job.clone(), scheduled)]))
+            Ok(Answer::Requested(Tick::new(job.clone(), scheduled)))
+        }
+        Call::Once { election, term, step } => {
+            let desk = Desk { conn: round.conn, election, term: *term, now: unix_ms() };
+            if !desk.holds(round.now_ns)? {
+                return Ok(Answer::Key(OnceMark::Stale));
+            }
+            Ok(Answer::Key(once::step(round.conn, election, *term, desk.now, step)?))
         }
         call => read(round.conn, call),
     }
@@ -64,8 +78,11 @@ pub(crate) fn read(conn: &Connection, call: &Call) -> rusqlite::Result<Answer> {
         Ok(Answer::Records(rows))
     };
     match call {
-        Call::Open { election } => {
-            let values: [&dyn rusqlite::ToSql; 2] = [&election.as_str(), &column(LEDGER_OPEN_MAX)];
+        Call::Open { election, after } => {
+            let at = after.as_ref().map(|after| after.scheduled_unix_ms);
+            let job = after.as_ref().map(|after| after.job.as_str());
+            let values: [&dyn rusqlite::ToSql; 4] =
+                [&election.as_str(), &column(LEDGER_OPEN_MAX), &at, &job];
             records(include_str!("sql/tick_open.sql"), &values)
         }
         Call::History { election, job: None, limit } => {
@@ -78,11 +95,24 @@ pub(crate) fn read(conn: &Connection, call: &Call) -> rusqlite::Result<Answer> {
         }
         Call::Latest { election } => {
             let mut select = conn.prepare_cached(include_str!("sql/tick_jobs.sql"))?;
-            let tick = |row: &Row<'_>| Ok(Tick::new(row.get::<_, String>(0)?, row.get(1)?));
-            let rows = select.query_map([election.as_str()], tick)?.collect::<Result<_, _>>()?;
-            Ok(Answer::Ticks(rows))
+            let progress = |row: &Row<'_>| {
+                let mut progress = JobProgress::new(row.get::<_, String>(0)?, row.get(1)?);
+                progress.schedule = row.get(2)?;
+                Ok(progress)
+            };
+            let rows =
+                select.query_map([election.as_str()], progress)?.collect::<Result<_, _>>()?;
+            Ok(Answer::Jobs(rows))
         }
-        Call::Record { .. } | Call::Request { .. } => Ok(Answer::Ticks(Vec::new())),
+        Call::OnceRecord { election, key } => {
+            Ok(Answer::Keys(once::find(conn, election, key)?.into_iter().collect()))
+        }
+        Call::OnceHistory { election, limit } => {
+            Ok(Answer::Keys(once::history(conn, election, *limit)?))
+        }
+        Call::Record { .. } | Call::Request { .. } | Call::Once { .. } => {
+            Ok(Answer::Records(Vec::new()))
+        }
     }
 }
 
@@ -122,6 +152,11 @@ impl Desk<'_> {
             }),
             LedgerStep::Skip { tick, through_unix_ms, count } => {
                 self.skip(tick, *through_unix_ms, *count)
+            }
+            LedgerStep::Follow { job, schedule, from_unix_ms } => {
+                let values = (self.election.as_str(), job, *from_unix_ms, schedule);
+                self.execute(include_str!("sql/tick_follow.sql"), values)?;
+                Ok(done(0))
             }
             LedgerStep::Abandon { tick } => self.abandon(tick),
             LedgerStep::Trim { job, keep } => {
@@ -298,9 +333,9 @@ impl SqliteStore {
         }
     }
 
-    async fn ask_ticks(&self, call: Call, what: &'static str) -> Result<Vec<Tick>, Error> {
-        match self.ask(call, what).await? {
-            Answer::Ticks(ticks) => Ok(ticks),
+    async fn ask_keys(&self, call: Call) -> Result<Vec<OnceRecord>, Error> {
+        match self.ask(call, "once").await? {
+            Answer::Keys(keys) => Ok(keys),
             _ => Err(odd()),
         }
     }
@@ -341,16 +376,29 @@ impl Ledger for SqliteStore {
         Box::pin(async move {
             check_job_name(job)?;
             let call = Call::Request { election: election.clone(), job: job.to_owned() };
-            self.ask_ticks(call, "request").await?.pop().ok_or_else(odd)
+            match self.ask(call, "request").await? {
+                Answer::Requested(tick) => Ok(tick),
+                _ => Err(odd()),
+            }
         })
     }
 
-    fn open<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
-        Box::pin(self.ask_records(Call::Open { election: election.clone() }, "open"))
+    fn open<'a>(
+        &'a self,
+        election: &'a Name,
+        after: Option<&'a Tick>,
+    ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
+        let (election, after) = (election.clone(), after.cloned());
+        Box::pin(self.ask_records(Call::Open { election, after }, "open"))
     }
 
-    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<Tick>, Error>> {
-        Box::pin(self.ask_ticks(Call::Latest { election: election.clone() }, "latest"))
+    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<JobProgress>, Error>> {
+        Box::pin(async move {
+            match self.ask(Call::Latest { election: election.clone() }, "latest").await? {
+                Answer::Jobs(jobs) => Ok(jobs),
+                _ => Err(odd()),
+            }
+        })
     }
 
     fn history<'a>(
@@ -361,6 +409,41 @@ impl Ledger for SqliteStore {
     ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
         let (election, job) = (election.clone(), job.map(str::to_owned));
         Box::pin(self.ask_records(Call::History { election, job, limit }, "history"))
+    }
+
+    fn once<'a>(
+        &'a self,
+        election: &'a Name,
+        term: Term,
+        step: &'a OnceStep,
+    ) -> BoxFuture<'a, Result<OnceMark, Error>> {
+        Box::pin(async move {
+            check_once_key(step.key())?;
+            let (election, step) = (election.clone(), step.clone());
+            match self.ask(Call::Once { election, term, step }, "once").await? {
+                Answer::Key(mark) => Ok(mark),
+                _ => Err(odd()),
+            }
+        })
+    }
+
+    fn once_record<'a>(
+        &'a self,
+        election: &'a Name,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<OnceRecord>, Error>> {
+        Box::pin(async move {
+            let call = Call::OnceRecord { election: election.clone(), key: key.to_owned() };
+            Ok(self.ask_keys(call).await?.pop())
+        })
+    }
+
+    fn once_history<'a>(
+        &'a self,
+        election: &'a Name,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<OnceRecord>, Error>> {
+        Box::pin(self.ask_keys(Call::OnceHistory { election: election.clone(), limit }))
     }
 }
 

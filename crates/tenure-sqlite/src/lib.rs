@@ -13,6 +13,7 @@ mod lease;
 mod ledger;
 mod mail;
 mod observe;
+mod once;
 mod store;
 pub mod tick;
 mod watcher;

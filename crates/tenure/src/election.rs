@@ -207,7 +207,7 @@ impl Election {
     }
 
     /// Campaigns unless the election was stopped since the count was `stops`.
-    async fn campaign_since(&self, stops: u64) -> Result<Tenure, Error> {
+    pub(crate) async fn campaign_since(&self, stops: u64) -> Result<Tenure, Error> {
         let mut status = self.inner.shared.status.subscribe();
         let mut taking_part = None;
         loop {

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tenure_core::{
-    BoxFuture, Error, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked, Name, Term,
-    Tick, TickEnd, TickRecord, TickState, Transactions, check_job_name,
+    BoxFuture, Error, JobProgress, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked,
+    Name, OnceMark, OnceRecord, OnceStep, Term, Tick, TickEnd, TickRecord, TickState, Transactions,
+    check_job_name, check_once_key, decide_once,
 };
 
 use crate::memory::MemoryStore;
@@ -18,7 +19,8 @@ pub(crate) struct Books(HashMap<Name, Book>);
 #[derive(Default)]
 struct Book {
     records: BTreeMap<Tick, TickRecord>,
-    latest: BTreeMap<String, i64>,
+    latest: BTreeMap<String, JobProgress>,
+    keys: BTreeMap<String, OnceRecord>,
 }
 
 impl Books {
@@ -46,17 +48,41 @@ impl Books {
         tick
     }
 
-    fn open(&self, election: &Name) -> Vec<TickRecord> {
-        let mut open = self.select(election, |record| record.state.is_open());
-        open.sort_by_key(|record| record.tick.scheduled_unix_ms);
+    fn once(&mut self, election: &Name, term: Term, step: &OnceStep) -> OnceMark {
+        let keys = &mut self.0.entry(election.clone()).or_default().keys;
+        let (mark, record) = decide_once(keys.get(step.key()), term, Some(unix_ms()), step);
+        if let Some(record) = record {
+            keys.insert(record.key.clone(), record);
+        }
+        mark
+    }
+
+    fn once_record(&self, election: &Name, key: &str) -> Option<OnceRecord> {
+        self.0.get(election)?.keys.get(key).cloned()
+    }
+
+    fn once_history(&self, election: &Name, limit: usize) -> Vec<OnceRecord> {
+        let keys = self.0.get(election).map(|book| book.keys.values());
+        let mut all: Vec<OnceRecord> = keys.into_iter().flatten().cloned().collect();
+        all.sort_by_key(|record| std::cmp::Reverse(record.claimed_unix_ms));
+        all.truncate(limit);
+        all
+    }
+
+    fn open(&self, election: &Name, after: Option<&Tick>) -> Vec<TickRecord> {
+        let place = |tick: &Tick| (tick.scheduled_unix_ms, tick.job.clone());
+        let after = after.map(place);
+        let is_next = |tick: &Tick| after.as_ref().is_none_or(|after| place(tick) > *after);
+        let mut open =
+            self.select(election, |record| record.state.is_open() && is_next(&record.tick));
+        open.sort_by_key(|record| place(&record.tick));
         open.truncate(LEDGER_OPEN_MAX);
         open
     }
 
-    fn latest(&self, election: &Name) -> Vec<Tick> {
-        let latest = self.0.get(election).map(|book| &book.latest);
-        let tick = |(job, at): (&String, &i64)| Tick::new(job.clone(), *at);
-        latest.into_iter().flatten().map(tick).collect()
+    fn latest(&self, election: &Name) -> Vec<JobProgress> {
+        let latest = self.0.get(election).map(|book| book.latest.values());
+        latest.into_iter().flatten().cloned().collect()
     }
 
     fn history(&self, election: &Name, job: Option<&str>, limit: usize) -> Vec<TickRecord> {
@@ -106,6 +132,10 @@ impl Book {
             LedgerStep::Skip { tick, through_unix_ms, count } => {
                 let (through_unix_ms, count) = (*through_unix_ms, *count);
                 self.skip(term, now, tick, TickState::Skipped { through_unix_ms, count })
+            }
+            LedgerStep::Follow { job, schedule, from_unix_ms } => {
+                self.note(job, *from_unix_ms).schedule = Some(schedule.clone());
+                Marked::Done { attempt: 0 }
             }
             LedgerStep::Abandon { tick } => self.abandon(term, now, tick),
             LedgerStep::Trim { job, keep } => self.trim(job, *keep),
@@ -208,9 +238,11 @@ impl Book {
         Marked::Done { attempt: 0 }
     }
 
-    fn note(&mut self, job: &str, at: i64) {
-        let latest = self.latest.entry(job.to_owned()).or_insert(at);
-        *latest = at.max(*latest);
+    fn note(&mut self, job: &str, at: i64) -> &mut JobProgress {
+        let new = || JobProgress::new(job, at);
+        let progress = self.latest.entry(job.to_owned()).or_insert_with(new);
+        progress.latest_unix_ms = at.max(progress.latest_unix_ms);
+        progress
     }
 }
 
@@ -252,11 +284,15 @@ impl Ledger for MemoryStore {
         })
     }
 
-    fn open<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
-        Box::pin(async move { Ok(self.books(|books| books.open(election))) })
+    fn open<'a>(
+        &'a self,
+        election: &'a Name,
+        after: Option<&'a Tick>,
+    ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
+        Box::pin(async move { Ok(self.books(|books| books.open(election, after))) })
     }
 
-    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<Tick>, Error>> {
+    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<JobProgress>, Error>> {
         Box::pin(async move { Ok(self.books(|books| books.latest(election))) })
     }
 
@@ -267,6 +303,37 @@ impl Ledger for MemoryStore {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
         Box::pin(async move { Ok(self.books(|books| books.history(election, job, limit))) })
+    }
+
+    fn once<'a>(
+        &'a self,
+        election: &'a Name,
+        term: Term,
+        step: &'a OnceStep,
+    ) -> BoxFuture<'a, Result<OnceMark, Error>> {
+        Box::pin(async move {
+            check_once_key(step.key())?;
+            Ok(self.under_term(election, term, |books| match books {
+                Some(books) => books.once(election, term, step),
+                None => OnceMark::Stale,
+            }))
+        })
+    }
+
+    fn once_record<'a>(
+        &'a self,
+        election: &'a Name,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<OnceRecord>, Error>> {
+        Box::pin(async move { Ok(self.books(|books| books.once_record(election, key))) })
+    }
+
+    fn once_history<'a>(
+        &'a self,
+        election: &'a Name,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<OnceRecord>, Error>> {
+        Box::pin(async move { Ok(self.books(|books| books.once_history(election, limit))) })
     }
 }
 

@@ -68,6 +68,7 @@ mod lead_word;
 mod ledger;
 mod memory;
 mod metrics;
+mod once;
 mod pasts;
 mod pulse;
 mod relay;
@@ -89,6 +90,7 @@ pub use event::{Event, Leader};
 pub use feed::{Changes, Events};
 pub use memory::MemoryStore;
 pub use metrics::{describe_metrics, refresh_metrics};
+pub use once::{OnceClaim, OnceOptions, OnceOutcome, OnceRun};
 pub use standing::{Overdue, Standing};
 pub use tenure::Tenure;
 pub use tenure_core::{

@@ -225,7 +225,10 @@ impl Slot {
 
     /// The handle of a reign is gone: its work has ended, and with it the reign.
     pub(crate) fn tenure_ended(&mut self, now: Time, term: Term, io: &mut Io<'_>) {
-        let Some(ongoing) = self.ongoing(term) else { return };
+        let Some(ongoing) = self.ongoing(term) else {
+            // It was given back before its handle was known to be gone, which is no less a wish.
+            return self.follow_wishes(now, io);
+        };
         ongoing.tenure_ended = true;
         if ongoing.reason.is_none() && (self.started || self.waiters > 0) {
             self.handle(now, Input::Resign, io);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tenure::MemoryStore;
 use tenure_core::{
     Acknowledged, BoxFuture, ChannelBacklog, Channels, Clock as _, DeadLetter, Error, Hints, Inbox,
-    Ledger, LedgerStep, Limits, Marked, Name, NoHints, Op, Post, Posted, Reply, Store, StoreInfo,
-    Taken, Term, Tick, TickRecord, Time, Transactions,
+    JobProgress, Ledger, LedgerStep, Limits, Marked, Name, NoHints, OnceMark, OnceRecord, OnceStep,
+    Op, Post, Posted, Reply, Store, StoreInfo, Taken, Term, Tick, TickRecord, Time, Transactions,
 };
 use tenure_testkit::ManualClock;
 use tenure_testkit::conformance::Subject;
@@ -39,7 +39,14 @@ enum Break {
     CallsARequestScheduled,
     TellsHistoryBackwards,
     ForgetsHowFarAJobIs,
+    ForgetsSchedules,
+    TellsTheFirstPageOnly,
     HintsAtNothing,
+    RunsAKeyTwice,
+    RunsAKeyAfterItsSuccess,
+    ClaimsKeysUnderAnyTerm,
+    CountsNoTries,
+    LosesKeys,
 }
 
 const MESSAGES: &[(Break, &str)] = &[
@@ -70,7 +77,15 @@ const LEDGER: &[(Break, &str)] = &[
     (Break::CallsARequestScheduled, "a request does not count as scheduled"),
     (Break::TellsHistoryBackwards, "history comes the latest first"),
     (Break::ForgetsHowFarAJobIs, "the latest is told for each job"),
+    (Break::ForgetsSchedules, "a job is followed by its schedule"),
+    (Break::TellsTheFirstPageOnly, "open ticks come page by page"),
     (Break::HintsAtNothing, "a request is hinted at"),
+    (Break::RunsAKeyTwice, "a key has one run at a time"),
+    (Break::RunsAKeyTwice, "many claims at once give one run"),
+    (Break::RunsAKeyAfterItsSuccess, "a success is final"),
+    (Break::ClaimsKeysUnderAnyTerm, "a term that is over changes no key"),
+    (Break::CountsNoTries, "tries are counted whoever uses them"),
+    (Break::LosesKeys, "no trim forgets a key and a key is no tick"),
 ];
 
 #[tokio::test]
@@ -377,18 +392,28 @@ impl Ledger for Broken {
         self.inner.request(election, job)
     }
 
-    fn open<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
-        self.inner.open(election)
+    fn open<'a>(
+        &'a self,
+        election: &'a Name,
+        after: Option<&'a Tick>,
+    ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
+        let after = after.filter(|_| self.broken != Break::TellsTheFirstPageOnly);
+        self.inner.open(election, after)
     }
 
-    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<Tick>, Error>> {
+    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<JobProgress>, Error>> {
         Box::pin(async move {
             let mut latest = self.inner.latest(election).await?;
             match self.broken {
                 Break::ForgetsHowFarAJobIs => latest.truncate(1),
+                Break::ForgetsSchedules => {
+                    latest.iter_mut().for_each(|progress| progress.schedule = None);
+                }
                 Break::CallsARequestScheduled => {
                     let all = self.inner.history(election, None, 1_000).await?;
-                    latest.extend(all.into_iter().filter(|it| it.manual).map(|it| it.tick));
+                    let manual = all.into_iter().filter(|it| it.manual).map(|it| it.tick);
+                    let progress = |tick: Tick| JobProgress::new(tick.job, tick.scheduled_unix_ms);
+                    latest.extend(manual.map(progress));
                 }
                 _ => {}
             }
@@ -409,5 +434,47 @@ impl Ledger for Broken {
             }
             Ok(history)
         })
+    }
+
+    fn once<'a>(
+        &'a self,
+        election: &'a Name,
+        term: Term,
+        step: &'a OnceStep,
+    ) -> BoxFuture<'a, Result<OnceMark, Error>> {
+        let term = self.term(election, term, Break::ClaimsKeysUnderAnyTerm);
+        Box::pin(async move {
+            let step = match step {
+                OnceStep::Claim { key, run, .. } if self.broken == Break::CountsNoTries => {
+                    OnceStep::Claim { key: key.clone(), run: *run, tries: 99 }
+                }
+                step => step.clone(),
+            };
+            let mark = self.inner.once(election, term, &step).await?;
+            Ok(match (self.broken, mark) {
+                (Break::RunsAKeyTwice, OnceMark::Running)
+                | (Break::RunsAKeyAfterItsSuccess, OnceMark::Already) => {
+                    OnceMark::Done { attempt: 1 }
+                }
+                (_, mark) => mark,
+            })
+        })
+    }
+
+    fn once_record<'a>(
+        &'a self,
+        election: &'a Name,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<OnceRecord>, Error>> {
+        self.inner.once_record(election, key)
+    }
+
+    fn once_history<'a>(
+        &'a self,
+        election: &'a Name,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<OnceRecord>, Error>> {
+        let limit = if self.broken == Break::LosesKeys { limit.min(3) } else { limit };
+        self.inner.once_history(election, limit)
     }
 }

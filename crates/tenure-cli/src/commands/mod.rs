@@ -11,6 +11,7 @@ pub(crate) mod listen;
 pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod notify;
+pub(crate) mod once;
 pub(crate) mod post;
 pub(crate) mod resign;
 pub(crate) mod run;
@@ -31,7 +32,7 @@ use tenure::{
 use tenure_core::{Op, Reply, Sight, Store};
 use tokio::task::JoinSet;
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::options::Candidacy;
 use crate::output::{self, Output};
 use crate::signals::Signals;
@@ -65,6 +66,32 @@ async fn open_patiently(choice: &StoreChoice, out: &Output) -> Result<Opened, Fa
             opened => return Ok(opened?),
         }
     }
+}
+
+/// Opens the store for a command that waits so long at most, or for as long as it takes.
+async fn open_within(
+    choice: &StoreChoice,
+    wait: Option<Duration>,
+    out: &Output,
+) -> Result<Opened, Failure> {
+    match wait {
+        None => open_patiently(choice, out).await,
+        Some(wait) => tokio::select! {
+            biased;
+            opened = open_patiently(choice, out) => opened,
+            () = pause(wait) => Ok(choice.open()?),
+        },
+    }
+}
+
+/// What a command ends with that waits no longer for its turn to lead.
+async fn not_waited_for(election: &Election, out: &Output) -> Result<Exit, Failure> {
+    let name = election.name();
+    match in_time(election.current_leader()).await?? {
+        Some(_) => out.say(&format!("another instance leads {name}")),
+        None => out.say(&format!("{name} could not be led in time")),
+    }
+    Ok(Exit::ELSEWHERE)
 }
 
 /// Says that the default store elects on this machine only.

@@ -7,7 +7,7 @@ use tenure_cli::process::{self, CannotStart, Running, Signal};
 
 use super::guard::Guard;
 use super::supervise::{End, State, Stop, Supervisor, kill_at};
-use super::{Narration, build, note_default_store, open_patiently};
+use super::{Narration, build, not_waited_for, note_default_store, open_within};
 use crate::args::OnExit;
 use crate::exit::{Exit, Failure};
 use crate::options::RunOptions;
@@ -29,7 +29,8 @@ pub(crate) async fn run(
 ) -> Result<Exit, Failure> {
     choice.check(&options.candidacy.timing)?;
     note_default_store(choice, out);
-    let opened = open_patiently(choice, out).await?;
+    let patience = options.wait.map(|wait| BootClock::time() + wait);
+    let opened = open_within(choice, options.wait, out).await?;
     let election = build(&options.candidacy, &opened)?;
     let signals = Signals::listen()?;
     let mut runner = Runner {
@@ -43,6 +44,7 @@ pub(crate) async fn run(
         runs: 0,
         backoff: BACKOFF_MIN,
         not_before: Time::ZERO,
+        patience,
     };
     let mut narration = Narration::new();
     narration.follow(&runner.election, out, |event| match event {
@@ -69,6 +71,8 @@ struct Runner<'a> {
     runs: u64,
     backoff: Duration,
     not_before: Time,
+    /// Until when the first turn to lead is waited for, unless for as long as it takes.
+    patience: Option<Time>,
 }
 
 /// What comes after a reign.
@@ -91,27 +95,32 @@ impl Runner<'_> {
         loop {
             let tenure = match self.wait_to_lead().await? {
                 Ok(tenure) => tenure,
-                Err(signal) => return Ok(Exit::by_signal(signal)),
+                Err(Some(signal)) => return Ok(Exit::by_signal(signal)),
+                Err(None) => return not_waited_for(&self.election, self.out).await,
             };
+            self.patience = None;
             if let Next::Exit(exit) = self.reign(tenure).await? {
                 return Ok(exit);
             }
         }
     }
 
-    /// Waits for a reign, with a guardian at hand; or for a signal that asks to end.
-    async fn wait_to_lead(&mut self) -> Result<Result<Tenure, Signal>, Failure> {
+    /// Waits for a reign, with a guardian at hand; or for a signal that asks to end, or the end of
+    /// its patience.
+    async fn wait_to_lead(&mut self) -> Result<Result<Tenure, Option<Signal>>, Failure> {
+        let patience = self.patience.unwrap_or(Time::MAX);
         loop {
             tokio::select! {
                 biased;
-                signal = self.signals.end() => return Ok(Err(signal)),
+                signal = self.signals.end() => return Ok(Err(Some(signal))),
                 ready = self.guard.ready() => ready?,
             }
             tokio::select! {
                 biased;
-                signal = self.signals.end() => return Ok(Err(signal)),
+                signal = self.signals.end() => return Ok(Err(Some(signal))),
                 () = self.guard.gone() => {}
                 tenure = self.election.campaign() => return Ok(Ok(tenure?)),
+                () = BootClock.sleep_until(patience) => return Ok(Err(None)),
             }
         }
     }

@@ -81,9 +81,10 @@ fn jobs_of_a_file_run_together_and_are_read_again_on_hup() {
     eventually("the new job", || seen("three cron"));
     let done = place.run(&["cron", "trigger", "three"]);
     assert_eq!(done.code, 0, "{done:?}");
-    let done = place.run(&["cron", "trigger", "one"]);
+    let done = place.run(&["cron", "trigger", "one", "--timeout", "200ms"]);
     assert_eq!(done.code, 1, "{done:?}");
-    assert!(done.err.contains("has no job one"), "{done:?}");
+    assert!(done.err.contains("nobody began one within 200ms; it stays asked for"), "{done:?}");
+    cron.line("is open, and this instance has no such job");
     cron.signal(Signal::TERM);
     assert_eq!(cron.code(), 0);
     let done = place.run(&["cron", "history", "three"]);

@@ -3,6 +3,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use tenure_core::{JobProgress, LedgerStep};
+
 use crate::{Job, Missed, Overlap};
 
 /// How many runs of one job wait, beside those of a backlog. What comes on top is left out.
@@ -59,15 +61,49 @@ impl JobState {
         }
     }
 
-    /// The same state with the job written anew; a new schedule counts from `now` on.
-    pub(crate) fn replace(&mut self, job: Arc<Job>, now: i64) {
-        let same = self.job.schedule.as_str() == job.schedule.as_str()
-            && self.job.schedule.zone() == job.schedule.zone();
-        if !same {
-            self.through = self.through.max(now);
-            self.next = job.schedule.next_after(self.through);
-        }
+    /// What the ledger has of a job, taken up by a new leader at `now`. A job that it has nothing
+    /// of is new, and so is a schedule that is another than the ledger has: both count from `now`
+    /// on. A schedule that was never noted counts as unchanged. Returns what the ledger is to know.
+    pub(crate) fn adopt(
+        job: Arc<Job>,
+        progress: Option<&JobProgress>,
+        now: i64,
+    ) -> (JobState, Option<LedgerStep>) {
+        let words = job.schedule.words();
+        let latest = progress.map(|progress| progress.latest_unix_ms);
+        let noted = progress.and_then(|progress| progress.schedule.as_deref());
+        let through = match (latest, noted) {
+            (Some(latest), Some(noted)) if noted == words => {
+                return (JobState::new(job, latest), None);
+            }
+            (Some(latest), None) => latest,
+            (Some(latest), Some(_)) => latest.max(now),
+            (None, _) => now,
+        };
+        let state = JobState::new(job, through);
+        let follow = state.follow();
+        (state, Some(follow))
+    }
+
+    /// The same state with the job written anew. A new schedule counts from `now` on, and the
+    /// ledger is to know.
+    pub(crate) fn replace(&mut self, job: Arc<Job>, now: i64) -> Option<LedgerStep> {
+        let same = self.job.schedule.words() == job.schedule.words();
         self.job = job;
+        if same {
+            return None;
+        }
+        self.through = self.through.max(now);
+        self.next = self.job.schedule.next_after(self.through);
+        Some(self.follow())
+    }
+
+    fn follow(&self) -> LedgerStep {
+        LedgerStep::Follow {
+            job: self.job.name.clone(),
+            schedule: self.job.schedule.words(),
+            from_unix_ms: self.through,
+        }
     }
 
     /// When there is something to do next.

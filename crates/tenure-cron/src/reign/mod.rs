@@ -4,12 +4,14 @@ mod due;
 mod tick;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::{Error, Tenure, Term, Time};
-use tenure_core::{Hint, Hints, LedgerStep, Tick, TickRecord, TickState};
+use tenure_core::{
+    Hint, Hints, JobProgress, LEDGER_OPEN_MAX, LedgerStep, Tick, TickRecord, TickState,
+};
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet, yield_now};
 
@@ -43,6 +45,8 @@ pub(crate) struct Reign {
     ticks: HashMap<Id, Tick>,
     stop: watch::Sender<bool>,
     requests_at: Time,
+    /// Open ticks of jobs that are not known here, which were told of.
+    unknown: HashSet<Tick>,
 }
 
 /// What woke the loop.
@@ -76,6 +80,7 @@ impl Reign {
             ticks: HashMap::new(),
             stop: watch::Sender::new(false),
             requests_at: core.clock.now() + REQUESTS_EVERY,
+            unknown: HashSet::new(),
             core,
             tenure,
         };
@@ -143,24 +148,23 @@ impl Reign {
         let Some(latest) = self.read(|| async { core.ledger()?.latest(name).await }).await? else {
             return Ok(false);
         };
-        let latest: BTreeMap<String, i64> =
-            latest.into_iter().map(|tick| (tick.job, tick.scheduled_unix_ms)).collect();
+        let latest: BTreeMap<String, JobProgress> =
+            latest.into_iter().map(|progress| (progress.job.clone(), progress)).collect();
         let now = core.wall.now_unix_ms();
         self.known = jobs.clone();
         self.jobs.retain(|job, state| jobs.contains_key(job) || !state.is_idle());
         for (name, job) in jobs.iter() {
-            match (self.jobs.get_mut(name), latest.get(name)) {
-                (Some(state), _) => state.replace(job.clone(), now),
-                (None, Some(through)) => {
-                    let state = JobState::new(job.clone(), *through);
+            let follow = match self.jobs.get_mut(name) {
+                Some(state) => state.replace(job.clone(), now),
+                None => {
+                    let (state, follow) = JobState::adopt(job.clone(), latest.get(name), now);
                     self.jobs.insert(name.clone(), state);
+                    follow
                 }
-                (None, None) => {
-                    // New. Noted, so that a first tick that is missed can be known as such.
-                    let tick = Tick::new(name.clone(), now);
-                    self.scribe.note(LedgerStep::Skip { tick, through_unix_ms: now, count: 0 });
-                    self.jobs.insert(name.clone(), JobState::new(job.clone(), now));
-                }
+            };
+            // Noted, so that a first tick that is missed can be known as such.
+            if let Some(follow) = follow {
+                self.scribe.note(follow);
             }
         }
         self.timers = self
@@ -278,13 +282,20 @@ impl Reign {
         let core = self.core.clone();
         let name = core.election.name();
         self.requests_at = core.clock.now() + REQUESTS_EVERY;
-        let Some(open) = self.read(|| async { core.ledger()?.open(name).await }).await? else {
-            return Ok(false);
-        };
-        for record in open {
-            self.take(record);
+        let mut after: Option<Tick> = None;
+        loop {
+            let read = || async { core.ledger()?.open(name, after.as_ref()).await };
+            let Some(open) = self.read(read).await? else { return Ok(false) };
+            let last = open.last().filter(|_| open.len() >= LEDGER_OPEN_MAX);
+            let next = last.map(|record| record.tick.clone());
+            for record in open {
+                self.take(record);
+            }
+            if next.is_none() {
+                return Ok(true);
+            }
+            after = next;
         }
-        Ok(true)
     }
 
     fn take(&mut self, record: TickRecord) {
@@ -294,9 +305,13 @@ impl Reign {
             return;
         }
         let known = self.jobs.get_mut(&tick.job);
-        let known = known.filter(|_| self.known.contains_key(&tick.job));
+        let Some(known) = known.filter(|_| self.known.contains_key(&tick.job)) else {
+            // In a rolling deploy the next leader may have the job. What it promises about its
+            // ticks is known to those who have it.
+            return self.leave_open(tick);
+        };
         let again = |state: &&mut JobState| state.job.delivery != Delivery::AtMostOnce;
-        match known.filter(|state| requested || again(state)) {
+        match Some(known).filter(|state| requested || again(state)) {
             Some(state) => {
                 let why = if requested { Why::Requested } else { Why::Again };
                 let taken = state.take(tick.scheduled_unix_ms, why);
@@ -307,6 +322,19 @@ impl Reign {
                 self.core.tell(CronEvent::Abandoned { tick: tick.clone() });
                 self.scribe.note(LedgerStep::Abandon { tick });
             }
+        }
+    }
+
+    /// Tells of a tick that this instance can't do anything about, once.
+    fn leave_open(&mut self, tick: Tick) {
+        if self.unknown.insert(tick.clone()) {
+            tracing::warn!(
+                election = %self.core.election.name(),
+                job = tick.job,
+                scheduled = show_instant(tick.scheduled_unix_ms),
+                "a tick is open, and this instance has no such job; it is left to one that has"
+            );
+            self.core.tell(CronEvent::Unknown { tick });
         }
     }
 

@@ -87,6 +87,12 @@ impl Schedule {
         &self.zone_name
     }
 
+    /// The same words for the same schedule, for the ledger to know it by.
+    pub(crate) fn words(&self) -> String {
+        let fields: Vec<&str> = self.text.split_whitespace().collect();
+        format!("{} {}", fields.join(" "), self.zone_name)
+    }
+
     /// Whether it names times of the day, rather than distances.
     pub fn is_fixed_time(&self) -> bool {
         self.fixed

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::core::{
-    BoxFuture, Channels, Error, ErrorKind, Hints, Ledger, LedgerStep, Marked, Name, Op, Reply,
-    Store, StoreInfo, Term, Tick, TickRecord, TickState, Transactions,
+    BoxFuture, Channels, Error, ErrorKind, Hints, JobProgress, Ledger, LedgerStep, Marked, Name,
+    OnceMark, OnceRecord, OnceStep, Op, Reply, Store, StoreInfo, Term, Tick, TickRecord, TickState,
+    Transactions,
 };
 use tenure::{Candidate, Clock, Election, MemoryStore};
 use tenure_cron::{Cron, CronEvent, Job, Run, Schedule, WallClock};
@@ -177,7 +178,6 @@ impl World {
         for record in self.store.history(&election, Some("job"), 10_000).await.unwrap() {
             let at = second(record.tick.scheduled_unix_ms);
             match record.state {
-                TickState::Skipped { count: 0, .. } => {}
                 TickState::Skipped { through_unix_ms, .. } => {
                     all.extend((at..=second(through_unix_ms)).map(|at| (at, record.state)));
                 }
@@ -392,11 +392,15 @@ impl Ledger for Moody {
         self.store.request(election, job)
     }
 
-    fn open<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
-        self.store.open(election)
+    fn open<'a>(
+        &'a self,
+        election: &'a Name,
+        after: Option<&'a Tick>,
+    ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
+        self.store.open(election, after)
     }
 
-    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<Tick>, Error>> {
+    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<JobProgress>, Error>> {
         self.store.latest(election)
     }
 
@@ -407,5 +411,30 @@ impl Ledger for Moody {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
         self.store.history(election, job, limit)
+    }
+
+    fn once<'a>(
+        &'a self,
+        election: &'a Name,
+        term: Term,
+        step: &'a OnceStep,
+    ) -> BoxFuture<'a, Result<OnceMark, Error>> {
+        self.store.once(election, term, step)
+    }
+
+    fn once_record<'a>(
+        &'a self,
+        election: &'a Name,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<OnceRecord>, Error>> {
+        self.store.once_record(election, key)
+    }
+
+    fn once_history<'a>(
+        &'a self,
+        election: &'a Name,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<OnceRecord>, Error>> {
+        self.store.once_history(election, limit)
     }
 }

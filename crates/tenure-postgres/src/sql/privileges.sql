@@ -11,7 +11,8 @@ WITH place AS (
         ('tenure_advisory', '{SELECT,INSERT,UPDATE}', true),
         ('tenure_message', '{SELECT,INSERT,UPDATE,DELETE}', false),
         ('tenure_ledger', '{SELECT,INSERT,UPDATE,DELETE}', false),
-        ('tenure_ledger_job', '{SELECT,INSERT,UPDATE,DELETE}', false)
+        ('tenure_ledger_job', '{SELECT,INSERT,UPDATE,DELETE}', false),
+        ('tenure_once_key', '{SELECT,INSERT,UPDATE}', false)
 )
 SELECT 'USAGE on the schema ' || pg_catalog.quote_ident($1), true
 FROM place

@@ -1,5 +1,6 @@
 -- The steps of one term in the cron ledger: all of them under its lease, or all of them stale.
--- KEYS: lease, companion, ticks, by time, open, jobs, then for each step the ticks of its job.
+-- KEYS: lease, companion, ticks, by time, open, jobs, schedules, then for each step the ticks of
+-- its job.
 -- ARGV: term, then for each step: verb, job, instant, attempt, word, code, through, count.
 --
 -- A tick is the field `instant job` of the hash of ticks; its value is
@@ -56,6 +57,11 @@ end
 local function step(verb, job, at, attempt, word, code, through, count, of_job)
   if verb == 'trim' then
     trim(of_job, count)
+    return 'done 0'
+  end
+  if verb == 'follow' then
+    note(job, at)
+    redis.call('HSET', KEYS[7], job, word)
     return 'done 0'
   end
   local field = at .. ' ' .. job
@@ -117,7 +123,7 @@ for index = 1, (#ARGV - 1) / 8 do
   if holds then
     local from = 2 + (index - 1) * 8
     answer[index] = step(ARGV[from], ARGV[from + 1], ARGV[from + 2], ARGV[from + 3],
-      ARGV[from + 4], ARGV[from + 5], ARGV[from + 6], ARGV[from + 7], KEYS[6 + index])
+      ARGV[from + 4], ARGV[from + 5], ARGV[from + 6], ARGV[from + 7], KEYS[7 + index])
   else
     answer[index] = 'stale'
   end

@@ -1,19 +1,41 @@
 -- Tells what is in the cron ledger. Changes nothing.
--- KEYS: lease, companion, ticks, by time, open, jobs, perhaps the ticks of a job.
--- ARGV: what, how many. Answers field and value in turns.
-local what, last = ARGV[1], text(tonumber(ARGV[2]) - 1)
+-- KEYS: lease, companion, ticks, by time, open, jobs, schedules, perhaps the ticks of a job.
+-- ARGV: what, how many, after which instant, after which job of that instant.
+-- Answers field and value in turns; of jobs the name, the latest instant and the schedule.
+local what, most = ARGV[1], tonumber(ARGV[2])
+local last = text(most - 1)
+local answer = {}
 if what == 'latest' then
-  return redis.call('HGETALL', KEYS[6])
+  local jobs = redis.call('HGETALL', KEYS[6])
+  for index = 1, #jobs, 2 do
+    answer[#answer + 1] = jobs[index]
+    answer[#answer + 1] = jobs[index + 1]
+    answer[#answer + 1] = redis.call('HGET', KEYS[7], jobs[index]) or ''
+  end
+  return answer
 end
 local fields
-if what == 'open' then
+if what == 'open' and ARGV[3] ~= '' then
+  -- What is left of that instant, then what comes after it.
+  local after = ARGV[3] .. ' ' .. ARGV[4]
+  fields = {}
+  for _, field in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], ARGV[3], ARGV[3])) do
+    if field > after and #fields < most then
+      fields[#fields + 1] = field
+    end
+  end
+  local rest = text(most - #fields)
+  for _, field in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '(' .. ARGV[3], '+inf',
+    'LIMIT', '0', rest)) do
+    fields[#fields + 1] = field
+  end
+elseif what == 'open' then
   fields = redis.call('ZRANGE', KEYS[5], 0, last)
 elseif what == 'history' then
   fields = redis.call('ZREVRANGE', KEYS[4], 0, last)
 else
-  fields = redis.call('ZREVRANGE', KEYS[7], 0, last)
+  fields = redis.call('ZREVRANGE', KEYS[8], 0, last)
 end
-local answer = {}
 for _, field in ipairs(fields) do
   local value = redis.call('HGET', KEYS[3], field)
   if value then

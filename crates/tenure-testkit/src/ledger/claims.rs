@@ -167,7 +167,7 @@ async fn names_of_jobs_are_data(arena: &Arena<'_>) -> Verdict {
     }
     let latest = ledger(&arena.store)?.latest(clerk.election()).await?;
     for name in names {
-        let found = latest.iter().filter(|tick| tick.job == name).count();
+        let found = latest.iter().filter(|progress| progress.job == name).count();
         if found != 1 {
             return Err(Stop::Failed(format!("the job {name:?} was found {found} times")));
         }

@@ -20,6 +20,7 @@ fn steps() -> Vec<LedgerStep> {
         LedgerStep::Start { tick: tick(1), attempt: 1 },
         LedgerStep::End { tick: tick(2), attempt: 1, end: TickEnd::Ok },
         LedgerStep::Skip { tick: tick(12), through_unix_ms: tick(12).scheduled_unix_ms, count: 1 },
+        LedgerStep::Follow { job: "job".to_owned(), schedule: "s".to_owned(), from_unix_ms: 1 },
         LedgerStep::Abandon { tick: tick(3) },
         LedgerStep::Trim { job: "job".to_owned(), keep: 0 },
     ]

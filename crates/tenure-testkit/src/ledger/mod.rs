@@ -8,6 +8,7 @@ mod clerk;
 mod claims;
 mod ends;
 mod fencing;
+mod once;
 mod reading;
 mod requests;
 mod skips;
@@ -17,13 +18,14 @@ use crate::conformance::{CaseFn, Report, Subject, Topic, cases, run_cases};
 /// Data of the other suites has lower numbers.
 const FIRST: u32 = 2_001;
 
-const TOPICS: [Topic; 6] = [
+const TOPICS: [Topic; 7] = [
     ("claims", claims::CASES),
     ("ends", ends::CASES),
     ("skips", skips::CASES),
     ("fencing", fencing::CASES),
     ("reading", reading::CASES),
     ("requests", requests::CASES),
+    ("once", once::CASES),
 ];
 
 /// Runs the whole suite, one case after the other, each on data of its own.

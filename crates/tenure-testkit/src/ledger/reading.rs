@@ -1,12 +1,13 @@
 //! What the ledger tells: what is open, how far each job has got, what happened.
 
-use tenure_core::{Tick, TickEnd, TickRecord};
+use tenure_core::{JobProgress, LEDGER_OPEN_MAX, LedgerStep, Tick, TickEnd, TickRecord};
 
 use super::clerk::{Clerk, ledger, tick};
 use crate::conformance::arena::{Arena, Verdict, ensure};
 
 super::cases![
     open_ticks_come_the_oldest_first,
+    open_ticks_come_page_by_page,
     the_latest_is_told_for_each_job,
     history_comes_the_latest_first,
     other_handles_and_a_later_term_see_the_same,
@@ -20,14 +21,45 @@ fn ticks(records: Vec<TickRecord>) -> Vec<Tick> {
 async fn open_ticks_come_the_oldest_first(arena: &Arena<'_>) -> Verdict {
     let clerk = Clerk::elected(arena, "a").await?;
     let store = ledger(&arena.store)?;
-    ensure!(store.open(clerk.election()).await?.is_empty(), "something is open from the start");
+    let open = store.open(clerk.election(), None).await?;
+    ensure!(open.is_empty(), "something is open from the start");
     for second in [3, 1, 2, 4] {
         clerk.claim(&tick(second)).await?;
     }
     clerk.start(&tick(2), 1).await?;
     clerk.end(&tick(3), 1, TickEnd::Ok).await?;
-    let open = ticks(store.open(clerk.election()).await?);
+    let open = ticks(store.open(clerk.election(), None).await?);
     ensure!(open == [tick(1), tick(2), tick(4)], "open are {open:?}");
+    // Those after one that is open, that has ended, that never was.
+    for (after, wanted) in [
+        (tick(1), vec![tick(2), tick(4)]),
+        (tick(3), vec![tick(4)]),
+        (tick(0), vec![tick(1), tick(2), tick(4)]),
+        (Tick::new("joa", tick(2).scheduled_unix_ms), vec![tick(2), tick(4)]),
+        (Tick::new("joc", tick(2).scheduled_unix_ms), vec![tick(4)]),
+        (tick(4), vec![]),
+    ] {
+        let open = ticks(store.open(clerk.election(), Some(&after)).await?);
+        ensure!(open == wanted, "open after {after:?} are {open:?}");
+    }
+    Ok(())
+}
+
+async fn open_ticks_come_page_by_page(arena: &Arena<'_>) -> Verdict {
+    let clerk = Clerk::elected(arena, "a").await?;
+    let store = ledger(&arena.store)?;
+    // Many of one instant: then the job's name says which comes first.
+    let job = |number: usize| Tick::new(format!("job {number:05}"), 7_000);
+    let claim = |number| LedgerStep::Claim { tick: job(number), again: false };
+    let many: Vec<LedgerStep> = (0..LEDGER_OPEN_MAX).map(claim).collect();
+    clerk.record(&many).await?;
+    clerk.record(&[claim(LEDGER_OPEN_MAX), claim(LEDGER_OPEN_MAX + 1)]).await?;
+    let page = ticks(store.open(clerk.election(), None).await?);
+    ensure!(page.len() == LEDGER_OPEN_MAX, "a page has {}", page.len());
+    ensure!(page.first() == Some(&job(0)) && page.is_sorted(), "it is not in order");
+    let page = ticks(store.open(clerk.election(), page.last()).await?);
+    let rest = [job(LEDGER_OPEN_MAX), job(LEDGER_OPEN_MAX + 1)];
+    ensure!(page == rest, "the second page has {page:?}");
     Ok(())
 }
 
@@ -39,7 +71,7 @@ async fn the_latest_is_told_for_each_job(arena: &Arena<'_>) -> Verdict {
     }
     let mut latest = store.latest(clerk.election()).await?;
     latest.sort();
-    let wanted = [Tick::new("x", 9), Tick::new("y", 1), Tick::new("z", -3)];
+    let wanted = [("x", 9), ("y", 1), ("z", -3)].map(|(job, at)| JobProgress::new(job, at));
     ensure!(latest == wanted, "the latest are {latest:?}");
     Ok(())
 }

@@ -27,14 +27,14 @@ async fn a_request_is_open_until_it_is_claimed(arena: &Arena<'_>) -> Verdict {
     is("its end", clerk.end(&tick, 1, TickEnd::Ok).await?, done(1))?;
     let record = clerk.find(&tick).await?;
     ensure!(record.as_ref().is_some_and(|it| it.manual), "it was asked for: {record:?}");
-    ensure!(store.open(clerk.election()).await?.is_empty(), "it is still open");
+    ensure!(store.open(clerk.election(), None).await?.is_empty(), "it is still open");
     Ok(())
 }
 
 async fn a_request_needs_no_leader(arena: &Arena<'_>) -> Verdict {
     let store = ledger(&arena.store)?;
     let tick = store.request(&arena.election, "job").await?;
-    let open = store.open(&arena.election).await?;
+    let open = store.open(&arena.election, None).await?;
     ensure!(open.len() == 1 && open[0].tick == tick, "open are {open:?}");
     let clerk = Clerk::elected(arena, "a").await?;
     is("its claim", clerk.claim(&tick).await?, done(1))
@@ -58,7 +58,7 @@ async fn requests_are_told_apart(arena: &Arena<'_>) -> Verdict {
         ensure!(!seen.contains(&tick), "two requests are one: {tick:?}");
         seen.push(tick);
     }
-    let open = store.open(&arena.election).await?;
+    let open = store.open(&arena.election, None).await?;
     ensure!(open.len() == 5, "of 5 requests {} are open", open.len());
     Ok(())
 }

@@ -1,16 +1,75 @@
 //! Ticks that are left out are in the ledger too, many as one; and it forgets the old.
 
-use tenure_core::{LedgerStep, Marked, TickEnd, TickState};
+use tenure_core::{JobProgress, LedgerStep, Marked, TickEnd, TickState};
 
 use super::clerk::{Clerk, done, is, ledger, tick};
 use crate::conformance::arena::{Arena, Verdict, ensure};
 
 super::cases![
+    a_job_is_followed_by_its_schedule,
+    a_schedule_is_data,
     a_skip_stands_for_many,
     a_skip_does_not_replace_what_is_there,
     trimming_keeps_the_latest,
     trimming_keeps_what_is_open,
 ];
+
+/// How far the job has got, by no known schedule.
+fn progress(second: i64) -> JobProgress {
+    JobProgress::new("job", tick(second).scheduled_unix_ms)
+}
+
+fn follow(schedule: &str, second: i64) -> LedgerStep {
+    LedgerStep::Follow {
+        job: "job".to_owned(),
+        schedule: schedule.to_owned(),
+        from_unix_ms: tick(second).scheduled_unix_ms,
+    }
+}
+
+async fn a_job_is_followed_by_its_schedule(arena: &Arena<'_>) -> Verdict {
+    let clerk = Clerk::elected(arena, "a").await?;
+    let known = async |second: i64, schedule: &str| {
+        let latest = ledger(&arena.store)?.latest(clerk.election()).await?;
+        let mut wanted = progress(second);
+        wanted.schedule = Some(schedule.to_owned());
+        ensure!(latest == [wanted], "after {schedule} at {second}: {latest:?}");
+        Ok(())
+    };
+    for _ in 0..2 {
+        is("a new job", clerk.step(follow("a", 5)).await?, done(0))?;
+    }
+    known(5, "a").await?;
+    let history = ledger(&arena.store)?.history(clerk.election(), None, 10).await?;
+    ensure!(history.is_empty(), "a schedule is no tick: {history:?}");
+    clerk.claim(&tick(7)).await?;
+    known(7, "a").await?;
+    clerk.skip(&tick(8), tick(9).scheduled_unix_ms, 2).await?;
+    known(9, "a").await?;
+    is("another schedule", clerk.step(follow("b", 20)).await?, done(0))?;
+    known(20, "b").await?;
+    // A clock that was set back changes the schedule, and not how far the job has got.
+    is("a schedule of before", clerk.step(follow("a", 10)).await?, done(0))?;
+    known(20, "a").await?;
+    let claim = LedgerStep::Claim { tick: tick(31), again: false };
+    let marks = clerk.record(&[follow("c", 30), claim]).await?;
+    ensure!(marks == [done(0), done(1)], "both at once: {marks:?}");
+    known(31, "c").await?;
+    clerk.step(LedgerStep::Trim { job: "job".to_owned(), keep: 0 }).await?;
+    known(31, "c").await
+}
+
+async fn a_schedule_is_data(arena: &Arena<'_>) -> Verdict {
+    let clerk = Clerk::elected(arena, "a").await?;
+    let words = ["*/5 * * * * Europe/Berlin", "'; DROP TABLE x; --", "a|b", "日本 \"q\"", "12"];
+    for schedule in words {
+        is(schedule, clerk.step(follow(schedule, 1)).await?, done(0))?;
+        let latest = ledger(&arena.store)?.latest(clerk.election()).await?;
+        let found = latest.first().and_then(|progress| progress.schedule.clone());
+        ensure!(found.as_deref() == Some(schedule), "{schedule:?} became {found:?}");
+    }
+    Ok(())
+}
 
 async fn a_skip_stands_for_many(arena: &Arena<'_>) -> Verdict {
     let clerk = Clerk::elected(arena, "a").await?;
@@ -21,11 +80,7 @@ async fn a_skip_stands_for_many(arena: &Arena<'_>) -> Verdict {
     let skipped = TickState::Skipped { through_unix_ms: through, count: 60 };
     clerk.stands(&tick(1), skipped, 0).await?;
     let latest = ledger(&arena.store)?.latest(clerk.election()).await?;
-    ensure!(latest == [tick(60)], "the latest of 60 skipped is {latest:?}");
-    let none = clerk.skip(&tick(61), tick(61).scheduled_unix_ms, 0).await?;
-    is("a skip of nothing", none, done(0))?;
-    let latest = ledger(&arena.store)?.latest(clerk.election()).await?;
-    ensure!(latest == [tick(61)], "a skip of nothing does not count: {latest:?}");
+    ensure!(latest == [progress(60)], "the latest of 60 skipped is {latest:?}");
     Ok(())
 }
 
@@ -50,7 +105,7 @@ async fn trimming_keeps_the_latest(arena: &Arena<'_>) -> Verdict {
     let trim = LedgerStep::Trim { job: "job".to_owned(), keep: 0 };
     is("a trim of all", clerk.step(trim).await?, done(0))?;
     let latest = ledger(&arena.store)?.latest(clerk.election()).await?;
-    ensure!(latest == [tick(10)], "trimming forgot how far the job has got: {latest:?}");
+    ensure!(latest == [progress(10)], "trimming forgot how far the job has got: {latest:?}");
     Ok(())
 }
 

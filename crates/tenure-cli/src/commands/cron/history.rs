@@ -37,7 +37,7 @@ pub(crate) async fn run(
     for election in &elections {
         let job = args.name.as_deref();
         let records = in_time(ledger.history(election, job, args.limit)).await??;
-        for record in records.into_iter().filter(|record| !is_beginning(record)) {
+        for record in records {
             if out.json {
                 out.object(boot_now(), "tick", election, fields(&record));
             } else {
@@ -51,11 +51,6 @@ pub(crate) async fn run(
         out.data(&table(rows));
     }
     Ok(Exit::DONE)
-}
-
-/// What only says that a job is known from an instant on.
-fn is_beginning(record: &TickRecord) -> bool {
-    matches!(record.state, TickState::Skipped { count: 0, .. })
 }
 
 fn fields(record: &TickRecord) -> Vec<(&'static str, Value)> {

@@ -176,6 +176,9 @@ fn tell(out: &Output, election: &Name, event: &CronEvent) {
             "{which} was claimed by a clock that was ahead; the job is not due before that, set \
              the clocks"
         )),
+        CronEvent::Unknown { .. } => out.warn(&format!(
+            "{which} is open, and this instance has no such job; it is left to one that has"
+        )),
         CronEvent::Abandoned { .. } => out.warn(&format!("{which} will not be run again")),
         _ => {}
     }

@@ -1,0 +1,4 @@
+SELECT key, state, code, term, attempt, run, claimed_ms, ended_ms
+FROM @schema@.tenure_once_key
+WHERE election = $1
+ORDER BY claimed_ms DESC, key LIMIT $2
