@@ -20,6 +20,9 @@ pub enum ErrorKind {
     Corrupt,
     /// The election was stopped while somebody waited for it.
     Stopped,
+    /// The handle was made before this process was forked from the one that it belongs to, and
+    /// does nothing here. Make a new one.
+    Forked,
 }
 
 /// What went wrong, in which store, while doing what.

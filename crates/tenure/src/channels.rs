@@ -16,11 +16,13 @@ use tenure_core::{
     BoxFuture, ChannelBacklog, Channels, DeadLetter, Error, ErrorKind, Limits, Name, Post, Posted,
     Reason, Store, Term,
 };
+use tenure_fork::Origin;
 
 use self::handling::Handling;
 pub(crate) use self::meter::describe as describe_metrics;
 pub(crate) use self::office::{Office, Order, too_slow};
 use crate::callback::{Callback, CallbackResult, callback};
+use crate::candidate::{check_origin, origin};
 use crate::{Election, ElectionBuilder};
 
 /// How often a post is delivered before it is a dead letter, unless told otherwise.
@@ -260,6 +262,7 @@ impl ElectionBuilder {
 pub struct Messenger {
     store: Arc<dyn Store>,
     election: Name,
+    origin: Origin,
 }
 
 impl Messenger {
@@ -270,7 +273,7 @@ impl Messenger {
     pub fn new(election: &str, store: Arc<dyn Store>) -> Result<Messenger, Error> {
         let election = Name::new(election)?;
         carrier(&*store)?;
-        Ok(Messenger { store, election })
+        Ok(Messenger { store, election, origin: origin()? })
     }
 
     /// How long names and payloads may be in this store.
@@ -379,6 +382,7 @@ impl Messenger {
     }
 
     fn carrier(&self) -> Result<&dyn Channels, Error> {
+        check_origin(self.origin)?;
         carrier(&*self.store)
     }
 }
@@ -395,9 +399,11 @@ impl Election {
     /// # Errors
     /// `Unsupported` if the store carries no messages.
     pub fn messenger(&self) -> Result<Messenger, Error> {
+        self.check_process()?;
         let store = self.candidate_handle().store().clone();
         carrier(&*store)?;
-        Ok(Messenger { store, election: self.name().clone() })
+        let origin = self.candidate_handle().origin();
+        Ok(Messenger { store, election: self.name().clone(), origin })
     }
 
     /// Sends JSON to whoever leads now: see [`Messenger::notify`].

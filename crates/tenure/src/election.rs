@@ -159,6 +159,7 @@ impl Election {
     /// # Errors
     /// `Stopped` if the election is stopped meanwhile.
     pub async fn campaign(&self) -> Result<Tenure, Error> {
+        self.check_process()?;
         let stops = self.inner.shared.status.borrow().stops;
         self.campaign_since(stops).await
     }
@@ -219,6 +220,7 @@ impl Election {
     where
         F: Future<Output = T>,
     {
+        self.check_process()?;
         let stops = self.inner.shared.status.borrow().stops;
         let _taking_part = TakingPart::enter(&self.inner, stops)?;
         loop {
@@ -250,6 +252,7 @@ impl Election {
     /// # Cancel safety
     /// As cancel safe as the work.
     pub async fn run_if_leader<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        self.check_process().ok()?;
         let reign = self.inner.shared.status.borrow().reign.clone();
         let reign = reign.filter(|reign| self.is_leader() && reign.enter())?;
         let working = Working { inner: &self.inner, reign };
@@ -285,6 +288,7 @@ impl Election {
     /// is left now of what the store told last: 0 if that has run out since.
     pub fn last_seen_leader(&self) -> Option<Leader> {
         let shared = self.shared();
+        self.check_process().ok()?;
         let (mut leader, seen_at) = shared.status.borrow().leader.clone()?;
         leader.remaining = leader.remaining.saturating_sub(shared.clock.now() - seen_at);
         Some(leader)
@@ -362,7 +366,7 @@ struct Working<'a> {
 
 impl Working<'_> {
     fn is_current(&self) -> bool {
-        self.inner.shared.clock.now() < self.reign.trust_until()
+        self.inner.shared.clock.now() < self.inner.shared.trust_until(&self.reign)
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenure_core::{Term, Time};
+use tenure_fork::Origin;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
@@ -18,12 +19,13 @@ pub struct Events {
     /// How many did not fit, since the last one that says so.
     missed: Arc<AtomicU64>,
     clock: AnyClock,
+    origin: Origin,
 }
 
 impl Events {
     pub(crate) fn of(shared: &Shared) -> Events {
         let (receiver, missed) = shared.subscribe();
-        Events { receiver, missed, clock: shared.clock.clone() }
+        Events { receiver, missed, clock: shared.clock.clone(), origin: shared.origin }
     }
 
     /// The next event; `None` once the election is gone.
@@ -43,6 +45,8 @@ impl Events {
         match self.try_next_at() {
             Ok(next) => Some(next),
             Err(TryRecvError::Disconnected) => None,
+            // Nobody is there who would send.
+            Err(TryRecvError::Empty) if !self.origin.is_here() => None,
             Err(TryRecvError::Empty) => self.receiver.recv().await,
         }
     }
@@ -140,7 +144,8 @@ mod tests {
     fn shared() -> Arc<Shared> {
         let (name, candidate) = (Name::new("jobs").unwrap(), CandidateId::new("me", 1).unwrap());
         let timing = Timing::new(Duration::from_secs(3));
-        Arc::new(Shared::new(name, candidate, timing, AnyClock::Boot))
+        let origin = Origin::here().unwrap();
+        Arc::new(Shared::new(name, candidate, timing, AnyClock::Boot, origin))
     }
 
     fn lead(shared: &Shared, number: u64) -> Event {

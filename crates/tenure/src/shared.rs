@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tenure_core::{CandidateId, Metadata, Name, Outcome, Reason, Term, Time, Timing};
+use tenure_fork::Origin;
 use tokio::sync::{mpsc, watch};
 
 use crate::channels::Counts;
@@ -20,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) candidate: CandidateId,
     pub(crate) timing: Timing,
     pub(crate) clock: AnyClock,
+    /// The process that it belongs to: in a forked child nobody drives it (L3).
+    pub(crate) origin: Origin,
     pub(crate) metadata: Option<Metadata>,
     /// Count this election by its own name, too.
     pub(crate) per_election_metrics: bool,
@@ -60,12 +63,14 @@ impl Shared {
         candidate: CandidateId,
         timing: Timing,
         clock: AnyClock,
+        origin: Origin,
     ) -> Shared {
         Shared {
             election,
             candidate,
             timing,
             clock,
+            origin,
             metadata: None,
             per_election_metrics: false,
             start_until: AtomicU64::new(0),
@@ -76,11 +81,23 @@ impl Shared {
         }
     }
 
-    /// One load, and while leading one clock read: true only if both agree.
+    /// Whether this is the process that it belongs to; asked before any lock is taken.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.origin.is_here()
+    }
+
+    /// Until when the lease of this reign may be trusted here.
+    #[inline]
+    pub(crate) fn trust_until(&self, reign: &Reign) -> Time {
+        if self.is_here() { reign.trust_until() } else { Time::ZERO }
+    }
+
+    /// One load, and while leading one clock read and a second load: true only if all agree.
     #[inline]
     pub(crate) fn is_leader(&self) -> bool {
         let until = self.start_until.load(Ordering::Acquire);
-        until != 0 && self.clock.now().as_nanos() < until
+        until != 0 && self.is_here() && self.clock.now().as_nanos() < until
     }
 
     pub(crate) fn set_start_until(&self, until: Option<Time>) {
@@ -110,7 +127,9 @@ impl Shared {
     pub(crate) fn subscribe(&self) -> (mpsc::Receiver<(Time, Event)>, Arc<AtomicU64>) {
         let (sender, receiver) = mpsc::channel(FEED_ROOM);
         let missed = Arc::new(AtomicU64::new(0));
-        self.feeds().push(Feed { sender, missed: missed.clone() });
+        if self.is_here() {
+            self.feeds().push(Feed { sender, missed: missed.clone() });
+        }
         (receiver, missed)
     }
 

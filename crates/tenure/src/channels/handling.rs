@@ -17,6 +17,9 @@ pub(super) struct Handling {
 impl Handling {
     /// Waits until the reign is stepped down from.
     pub(super) async fn lost(&self) -> Reason {
+        if !self.shared.is_here() {
+            return Reason::NotRenewed;
+        }
         let mut phase = self.reign.phase.subscribe();
         match phase.wait_for(|phase| *phase != Phase::Leading).await.map(|phase| *phase) {
             Ok(Phase::Draining(reason) | Phase::Over(reason)) => reason,
@@ -26,7 +29,7 @@ impl Handling {
     }
 
     pub(super) fn is_current(&self) -> bool {
-        self.shared.clock.now() < self.reign.trust_until()
+        self.shared.clock.now() < self.shared.trust_until(&self.reign)
     }
 }
 

@@ -316,8 +316,9 @@ struct Work<'a>(&'a Worker);
 
 impl Drop for Work<'_> {
     fn drop(&mut self) {
-        let Worker { reign, commands, id, .. } = self.0;
+        let Worker { shared, reign, commands, id, .. } = self.0;
         if reign.exit()
+            && shared.is_here()
             && let Some(commands) = commands.upgrade()
         {
             let _gone = commands.send(Command::WorkEnded { id: *id, term: reign.term });
