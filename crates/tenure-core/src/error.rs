@@ -20,6 +20,8 @@ pub enum ErrorKind {
     Corrupt,
     /// The election was stopped while somebody waited for it.
     Stopped,
+    /// What acts for the candidate has died: nobody campaigns any more. Build a new candidate.
+    Crashed,
     /// The handle was made before this process was forked from the one that it belongs to, and
     /// does nothing here. Make a new one.
     Forked,

@@ -197,9 +197,9 @@ async fn late_tick_after_a_freeze(fenced: bool) -> (bool, bool) {
     let two = world.start("two", vec![other]);
     world.pass_until("the other runs some", || count.load(Ordering::Relaxed) > 2).await;
     // By its own clock no time has passed.
-    assert!(one.leads() && one.election.term() < two.election.term());
+    assert!(one.leads() && one.term() < two.term());
     if !fenced {
-        *one.moody.forge.lock().unwrap() = two.election.term();
+        *one.moody.forge.lock().unwrap() = two.term();
     }
     gate.notify_one();
     world.pass_for(Duration::from_secs(1)).await;
@@ -667,7 +667,7 @@ async fn a_job_that_merely_waits_keeps_the_lease() {
     });
     let one = world.start("one", vec![job]);
     world.pass_until("a run", || began.load(Ordering::SeqCst) > 0).await;
-    let term = one.election.term();
+    let term = one.term();
     world.pass_for(TTL * 4).await;
-    assert!(one.leads() && one.election.term() == term);
+    assert!(one.leads() && one.term() == term);
 }

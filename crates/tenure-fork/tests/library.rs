@@ -49,6 +49,14 @@ impl Leader {
         Leader { candidate, election, tenure, cron }
     }
 
+    /// Leads no more, in order. Nobody works because of what was asked here.
+    fn leave(self) {
+        self.election.done(self.tenure.term()).unwrap();
+        block_on(self.tenure.resign()).unwrap();
+        block_on(self.election.stop()).unwrap();
+        assert!(!self.election.is_leader());
+    }
+
     fn leads(&self) -> bool {
         self.election.is_leader() && self.tenure.is_current() && self.tenure.is_leader()
     }
@@ -70,6 +78,8 @@ fn in_a_forked_child_every_answer_is_no() {
             assert!(!leader.election.is_leader(), "a forked child answered is_leader() true");
             assert_eq!(leader.election.term(), None);
             assert_eq!(leader.election.standing(), None);
+            assert_eq!(leader.election.peek(), None);
+            assert_eq!(leader.election.winding_up(), None);
             assert_eq!(leader.election.overdue(), None);
             assert_eq!(leader.election.store_answers(), None);
             assert_eq!(leader.election.last_seen_leader(), None);
@@ -109,6 +119,7 @@ fn in_a_forked_child_every_other_call_is_a_clear_error() {
         let messenger = leader.election.messenger().unwrap();
         in_child(move || {
             let Leader { candidate, election, tenure, cron } = leader;
+            refused("done", election.done(tenure.term()));
             refused("start", block_on(election.start()));
             refused("stop", block_on(election.stop()));
             refused("resign", block_on(election.resign()));
@@ -147,15 +158,12 @@ fn workers_of_a_preloaded_program_can_take_part_themselves_and_the_parent_goes_o
                 assert!(own.leads(), "a candidate of the child's own is like any other");
                 in_child(|| assert!(!own.leads() && !leader.leads())).unwrap();
                 assert!(own.leads() && !leader.leads());
-                block_on(own.tenure.resign()).unwrap();
-                block_on(own.election.stop()).unwrap();
-                assert!(!own.election.is_leader());
+                own.leave();
             })
             .unwrap();
         }
         assert!(leader.leads() && leader.election.term() == term);
-        block_on(leader.tenure.resign()).unwrap();
-        block_on(leader.election.stop()).unwrap();
+        leader.leave();
     });
 }
 
