@@ -33,9 +33,9 @@ const KILL_LEAD_MAX: Duration = Duration::from_millis(100);
 /// for each channel. A post is acknowledged once its line is written or its command has ended with
 /// 0; else it comes again, after a pause, and is set aside as a dead letter after so many tries.
 ///
-/// The command finds TENURE_CHANNEL, TENURE_ATTEMPT (1 for the first) and, of a post, TENURE_KEY and
-/// TENURE_MESSAGE (its number) in its environment, beside what `run` gives it. It is killed when
-/// leadership ends, and when it takes longer than `--timeout`.
+/// The command finds TENURE_CHANNEL, TENURE_ATTEMPT (1 for the first) and, of a post, TENURE_KEY
+/// and TENURE_MESSAGE (its number) in its environment, beside what `run` gives it. It is killed
+/// when leadership ends, and when it takes longer than `--timeout`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ListenArgs {

@@ -219,8 +219,8 @@ impl Office {
     }
 }
 
-/// Answers the bell from the task that runs the handlers: if one of them blocks it, nobody does, and
-/// the lease is not kept alive for it. The office itself is well then, and answers its own bell.
+/// Answers the bell from the task that runs the handlers: if one of them blocks it, nobody does,
+/// and the lease is not kept alive for it. The office itself is well then, and answers its own.
 async fn listening(pulse: Arc<Pulse>, work: impl Future<Output = ()>) {
     tokio::select! {
         biased;
