@@ -94,8 +94,8 @@ fn in_a_forked_child_every_answer_is_no() {
 }
 
 #[test]
-fn in_a_forked_child_whoever_waits_is_told_at_once() {
-    alone("in_a_forked_child_whoever_waits_is_told_at_once", || {
+fn in_a_forked_child_those_who_wait_are_told_at_once() {
+    alone("in_a_forked_child_those_who_wait_are_told_at_once", || {
         let leader = Leader::new();
         let (mut events, mut changes) = (leader.election.events(), leader.election.changes());
         in_child(move || {
