@@ -10,10 +10,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use common::{Desk, Mood, TTL, event, eventually};
-use tenure::core::{BoxFuture, Channels, Hint, Hints, Ledger, Op, Reply, Store, StoreInfo};
+use common::{Desk, Mined, Mood, TTL, event, eventually};
 use tenure::{Candidate, ErrorKind, Event, MemoryStore, Reason};
-use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use tokio::sync::oneshot;
 
 /// How long the tests wait for what ought to happen at once.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -190,8 +189,8 @@ async fn work_of_run_if_leader_that_blocks_its_thread_does_not_keep_the_lease_al
 
 #[tokio::test]
 async fn a_driver_that_panics_takes_everybodys_trust_with_it() {
-    let (light, fuse) = mpsc::unbounded_channel();
-    let store = Arc::new(Mined { inner: MemoryStore::new(), fuse: AsyncMutex::new(Some(fuse)) });
+    let (light, fuse) = oneshot::channel();
+    let store = Arc::new(Mined::new(MemoryStore::new(), fuse));
     let lost = Arc::new(AtomicUsize::new(0));
     let candidate = Candidate::builder(store).build().unwrap();
     let counted = lost.clone();
@@ -217,44 +216,4 @@ async fn a_driver_that_panics_takes_everybodys_trust_with_it() {
     assert_eq!(waiting.unwrap_err().kind(), ErrorKind::Crashed);
     while tokio::time::timeout(PATIENCE, events.next()).await.expect("the feed ends").is_some() {}
     eventually("on_lost", || lost.load(Ordering::SeqCst) == 1).await;
-}
-
-/// A store whose hints panic when the fuse is lit.
-struct Mined {
-    inner: MemoryStore,
-    fuse: AsyncMutex<Option<mpsc::UnboundedReceiver<()>>>,
-}
-
-struct Fuse(mpsc::UnboundedReceiver<()>);
-
-impl Hints for Fuse {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Hint>> {
-        match self.0.poll_recv(cx) {
-            Poll::Ready(Some(())) => panic!("the hints panic on purpose"),
-            _ => Poll::Pending,
-        }
-    }
-}
-
-impl Store for Mined {
-    fn apply<'a>(&'a self, ops: &'a [Op]) -> BoxFuture<'a, Vec<Reply>> {
-        self.inner.apply(ops)
-    }
-
-    fn hints(&self) -> Box<dyn Hints> {
-        let fuse = self.fuse.try_lock().unwrap().take();
-        Box::new(Fuse(fuse.expect("one driver")))
-    }
-
-    fn info(&self) -> StoreInfo {
-        self.inner.info()
-    }
-
-    fn channels(&self) -> Option<&dyn Channels> {
-        None
-    }
-
-    fn ledger(&self) -> Option<&dyn Ledger> {
-        None
-    }
 }

@@ -2,17 +2,20 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tenure::core::{
-    BoxFuture, Channels, Error, ErrorKind, Hints, Ledger, Op, Reply, Store, StoreInfo,
+    BoxFuture, Channels, Error, ErrorKind, Hint, Hints, Ledger, Op, Reply, Store, StoreInfo,
 };
 use tenure::{Candidate, Election, ElectionBuilder, Event, Events, MemoryStore};
 use tenure::{Clock, Time};
 use tenure_testkit::ManualClock;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// ttl 3 s: renewed after 800 ms to 1 s, stepped down from at 2,350 ms, trusted until 2,850 ms.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
@@ -209,6 +212,52 @@ impl Store for Moody {
 
     fn channels(&self) -> Option<&dyn Channels> {
         self.inner.channels().filter(|_| self.carries.load(Ordering::Relaxed))
+    }
+
+    fn ledger(&self) -> Option<&dyn Ledger> {
+        None
+    }
+}
+
+/// A store whose hints panic when the fuse is lit, on the driver's thread.
+pub(crate) struct Mined {
+    inner: MemoryStore,
+    fuse: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+impl Mined {
+    pub(crate) fn new(inner: MemoryStore, fuse: oneshot::Receiver<()>) -> Mined {
+        Mined { inner, fuse: Mutex::new(Some(fuse)) }
+    }
+}
+
+struct Fuse(oneshot::Receiver<()>);
+
+impl Hints for Fuse {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Hint>> {
+        match Pin::new(&mut self.0).poll(cx) {
+            Poll::Ready(Ok(())) => panic!("the hints panic on purpose"),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl Store for Mined {
+    fn apply<'a>(&'a self, ops: &'a [Op]) -> BoxFuture<'a, Vec<Reply>> {
+        self.inner.apply(ops)
+    }
+
+    fn hints(&self) -> Box<dyn Hints> {
+        let fuse = self.fuse.lock().unwrap().take();
+        Box::new(Fuse(fuse.expect("one driver")))
+    }
+
+    fn info(&self) -> StoreInfo {
+        self.inner.info()
+    }
+
+    fn channels(&self) -> Option<&dyn Channels> {
+        None
     }
 
     fn ledger(&self) -> Option<&dyn Ledger> {
