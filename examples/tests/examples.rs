@@ -193,14 +193,14 @@ fn tell_the_leader_hears_notices_and_keeps_posts_over_a_kill() {
     follower.type_line("it's \"now\"");
     assert_eq!(leader.line("heard: "), "\"it's \\\"now\\\"\"");
     follower.type_line("!order 7");
-    assert_eq!(leader.line("handled: "), "\"order 7\", delivery 1");
+    assert_eq!(leader.line("handled: "), "\"order 7\", attempt 1");
     follower.line("posted: new");
     follower.type_line("!order 7");
     assert_eq!(follower.line("posted: "), "known");
     leader.kill_9();
     follower.type_line("!order 8");
     // The first may come again: nobody knows whether it was acknowledged in time.
-    while follower.line("handled: ") != "\"order 8\", delivery 1" {}
+    while follower.line("handled: ") != "\"order 8\", attempt 1" {}
     follower.terminate();
     let (rest, status) = follower.end();
     assert_eq!(rest.last().map(String::as_str), Some("stopped"));

@@ -22,6 +22,9 @@ pub enum ErrorKind {
     Stopped,
     /// What acts for the candidate has died: nobody campaigns any more. Build a new candidate.
     Crashed,
+    /// The handle was made before this process was forked from the one that it belongs to, and
+    /// does nothing here. Make a new one.
+    Forked,
 }
 
 /// What went wrong, in which store, while doing what.

@@ -67,6 +67,7 @@ type Tell = Arc<dyn Fn(&CronEvent) + Send + Sync>;
 impl Core {
     /// The ledger; there is one, it was checked.
     pub(crate) fn ledger(&self) -> Result<&dyn Ledger, Error> {
+        self.election.check_process()?;
         self.store.ledger().ok_or_else(|| no_ledger(&*self.store))
     }
 
@@ -143,6 +144,7 @@ impl Cron {
     /// # Errors
     /// As for [`CronBuilder::build`]; the jobs stay as they were then.
     pub fn replace(&self, jobs: Vec<Job>) -> Result<(), Error> {
+        self.core.election.check_process()?;
         let jobs = checked(jobs, &*self.core.store)?;
         self.core.jobs.send_replace(Arc::new(jobs));
         Ok(())

@@ -155,6 +155,9 @@ pub struct Job {
 impl Job {
     /// A job of this name. What the work returns is its outcome: nothing, or a result whose error
     /// is told and counts as failed.
+    ///
+    /// Work that blocks its thread can't be told of a loss, and the lease is not kept alive for
+    /// it: hand what blocks to `spawn_blocking`.
     pub fn new<F, R>(
         name: impl Into<String>,
         schedule: Schedule,

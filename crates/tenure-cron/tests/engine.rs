@@ -10,7 +10,7 @@ use std::time::Duration;
 use tenure_core::{Clock as _, Ledger as _, LedgerStep, Name, TickEnd, TickState, Transactions};
 use tenure_cron::{Cron, CronEvent, Delivery, Job, Missed, Outcome, Overlap, Run, Schedule};
 
-use common::{World, each_second};
+use common::{TTL, World, each_second};
 
 const OK: TickState = TickState::Finished(TickEnd::Ok);
 
@@ -197,9 +197,9 @@ async fn late_tick_after_a_freeze(fenced: bool) -> (bool, bool) {
     let two = world.start("two", vec![other]);
     world.pass_until("the other runs some", || count.load(Ordering::Relaxed) > 2).await;
     // By its own clock no time has passed.
-    assert!(one.leads() && one.election.term() < two.election.term());
+    assert!(one.leads() && one.term() < two.term());
     if !fenced {
-        *one.moody.forge.lock().unwrap() = two.election.term();
+        *one.moody.forge.lock().unwrap() = two.term();
     }
     gate.notify_one();
     world.pass_for(Duration::from_secs(1)).await;
@@ -619,4 +619,55 @@ async fn others_have_their_turns_while_the_jobs_of_a_long_gap_are_counted() {
     assert!(turns[0] < turns[JOBS - 1], "all in one go: {turns:?}");
     other.abort();
     one.stop().await.unwrap();
+}
+
+/// A job that blocks can't be told of a loss. So the lease is not kept alive for it, though the
+/// task that fires the jobs is well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_job_that_blocks_its_thread_does_not_keep_the_lease_alive() {
+    /// Lets the job go, also if the test fails: its runtime waits for its threads.
+    struct Opens(Arc<(Mutex<bool>, std::sync::Condvar)>);
+    impl Drop for Opens {
+        fn drop(&mut self) {
+            *self.0.0.lock().unwrap() = true;
+            self.0.1.notify_all();
+        }
+    }
+    let world = World::new();
+    let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
+    let opens = Opens(gate.clone());
+    let (blocks, began) = (gate.clone(), Arc::new(AtomicUsize::new(0)));
+    let counted = began.clone();
+    let job = Job::new("job", each_second(), move |_: Run| {
+        let (blocks, counted) = (blocks.clone(), counted.clone());
+        async move {
+            tokio::task::yield_now().await;
+            counted.fetch_add(1, Ordering::SeqCst);
+            let (open, bell) = &*blocks;
+            drop(bell.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+        }
+    });
+    let one = world.start("one", vec![job]);
+    world.pass_until("a run that blocks", || began.load(Ordering::SeqCst) > 0).await;
+    let two = world.start("two", vec![world.noting("two")]);
+    world.pass_until("the other leads", || two.leads()).await;
+    assert!(!one.leads());
+    drop(opens);
+    two.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_that_merely_waits_keeps_the_lease() {
+    let world = World::new();
+    let began = Arc::new(AtomicUsize::new(0));
+    let counted = began.clone();
+    let job = Job::new("job", each_second(), move |_: Run| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        std::future::pending::<()>()
+    });
+    let one = world.start("one", vec![job]);
+    world.pass_until("a run", || began.load(Ordering::SeqCst) > 0).await;
+    let term = one.term();
+    world.pass_for(TTL * 4).await;
+    assert!(one.leads() && one.term() == term);
 }

@@ -53,9 +53,10 @@ impl From<Error> for Problem {
         let status = match error.kind() {
             ErrorKind::Config => StatusCode::BAD_REQUEST,
             ErrorKind::Unsupported => StatusCode::NOT_IMPLEMENTED,
-            ErrorKind::Unavailable | ErrorKind::Stopped | ErrorKind::Crashed => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            ErrorKind::Unavailable
+            | ErrorKind::Stopped
+            | ErrorKind::Crashed
+            | ErrorKind::Forked => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_GATEWAY,
         };
         Problem::new(status, error.to_string())

@@ -239,7 +239,8 @@ impl ElectionBuilder {
         }
         let id = candidate.next_slot();
         let clock = candidate.clock().clone();
-        let mut shared = Shared::new(name, candidate.id().clone(), timing, clock);
+        let mut shared =
+            Shared::new(name, candidate.id().clone(), timing, clock, candidate.origin());
         shared.metadata = metadata;
         shared.per_election_metrics = self.per_election_metrics;
         shared.at_once = self.at_once;

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tenure_core::{CandidateId, Clock, Error, ErrorKind, Name, Op, Reply, Store, StoreInfo};
+use tenure_fork::Origin;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::announcer::Announcer;
@@ -19,6 +20,13 @@ use crate::telemetry::Telemetry;
 ///
 /// It owns the driver: one thread that carries all its elections and batches what they have to say
 /// to the store into few calls. Cloning gives another handle to the same candidate.
+///
+/// # Forks
+/// A candidate belongs to the process that built it. In a forked child its elections lead nothing:
+/// all answers are false or `None`, `lost()` resolves at once, every other call is an error of the
+/// kind [`Forked`](ErrorKind::Forked), and dropping a handle does nothing. Build a new candidate
+/// there, on a store that is opened there. Children made by raw `clone` or `fork` system calls, by
+/// `_Fork()` or by `vfork()` are not noticed.
 ///
 /// # Examples
 /// ```
@@ -39,6 +47,7 @@ pub struct Candidate {
 
 struct Inner {
     id: CandidateId,
+    origin: Origin,
     info: StoreInfo,
     store: Arc<dyn Store>,
     clock: AnyClock,
@@ -96,8 +105,13 @@ impl Candidate {
         self.inner.next_slot.fetch_add(1, Ordering::Relaxed)
     }
 
+    pub(crate) fn origin(&self) -> Origin {
+        self.inner.origin
+    }
+
     /// Reserves a name: one candidate enters each election once (A3).
     pub(crate) fn reserve(&self, name: &Name) -> Result<(), Error> {
+        check_origin(self.inner.origin)?;
         let mut names = self.inner.names.lock().unwrap_or_else(PoisonError::into_inner);
         if names.insert(name.clone()) {
             return Ok(());
@@ -115,6 +129,7 @@ impl Candidate {
     }
 
     pub(crate) fn command(&self, command: Command) -> Result<(), Error> {
+        check_origin(self.inner.origin)?;
         self.inner.commands.send(command).map_err(|_| driver_gone())
     }
 
@@ -129,6 +144,15 @@ impl Candidate {
 impl fmt::Debug for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Candidate").field("id", &self.inner.id).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.origin.is_here() {
+            // The last sender would wake the driver, by locks that a lost thread may hold.
+            std::mem::forget(self.commands.clone());
+        }
     }
 }
 
@@ -162,13 +186,14 @@ impl CandidateBuilder {
     pub fn build(self) -> Result<Candidate, Error> {
         let label = self.label.unwrap_or_else(default_label);
         let id = CandidateId::new(&label, uuid::Uuid::now_v7().as_u128())?;
+        let origin = origin()?;
         let info = self.store.info();
         let (commands, receiver) = mpsc::unbounded_channel();
         let names = Names::default();
         spawn_driver(self.store.clone(), self.clock.clone(), receiver)?;
         let next_slot = AtomicU64::new(0);
         let (store, clock) = (self.store, self.clock);
-        let inner = Inner { id, info, store, clock, commands, names, next_slot };
+        let inner = Inner { id, origin, info, store, clock, commands, names, next_slot };
         Ok(Candidate { inner: Arc::new(inner) })
     }
 }
@@ -211,6 +236,26 @@ fn spawn_driver(
         })
         .map_err(no_thread)?;
     Ok(())
+}
+
+/// This process, for a handle that is made in it.
+pub(crate) fn origin() -> Result<Origin, Error> {
+    Origin::here().map_err(|error| {
+        Error::new(ErrorKind::Unavailable, "forks can't be watched for").caused_by(error)
+    })
+}
+
+/// Refuses to use a handle in a forked child. Asked before any lock is taken: a thread that does
+/// not exist there may hold it.
+pub(crate) fn check_origin(origin: Origin) -> Result<(), Error> {
+    if origin.is_here() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Forked,
+        "this handle was made before a fork and belongs to the parent process; open the store and \
+         build a new candidate in the child",
+    ))
 }
 
 pub(crate) fn driver_gone() -> Error {

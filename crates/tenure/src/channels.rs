@@ -1,5 +1,6 @@
 //! Messages to the leader, as programs see them: handlers, and the handle that sends.
 
+mod handling;
 mod meter;
 mod office;
 mod work;
@@ -9,22 +10,28 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tenure_core::{
     BoxFuture, ChannelBacklog, Channels, DeadLetter, Error, ErrorKind, Limits, Name, Post, Posted,
-    Store, Term,
+    Reason, Store, Term,
 };
+use tenure_fork::Origin;
 
+use self::handling::Handling;
 pub(crate) use self::meter::describe as describe_metrics;
 pub(crate) use self::office::{Office, Order, too_slow};
 use crate::callback::{Callback, CallbackResult, callback};
+use crate::candidate::{check_origin, origin};
 use crate::{Election, ElectionBuilder};
 
 /// How often a post is delivered before it is a dead letter, unless told otherwise.
 const TRIES: u32 = 10;
+/// How long the handler of a post may take, unless told otherwise.
+const POST_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// A message, as a handler gets it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Message {
     /// The channel that it came on.
@@ -33,12 +40,49 @@ pub struct Message {
     pub payload: String,
     /// The term that is led: the fencing token for whatever the handler writes.
     pub term: Term,
-    /// How often it was delivered, this time included. 1 for a notice.
-    pub delivery: u32,
+    /// Which attempt this is to have it handled: 1 for the first, and for a notice. The store
+    /// counts, so that a new leader goes on counting.
+    pub attempt: u32,
     /// The store's number of a post; `None` for a notice.
     pub id: Option<u64>,
     /// The sender's key of a post; `None` for a notice.
     pub key: Option<String>,
+    reign: Handling,
+}
+
+impl Message {
+    /// Waits until this instance steps down, and tells why: wind up then. A handler that has not
+    /// ended when trust does is dropped; what it handled is a post that comes again.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a loss is told again to whoever asks later.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tenure::{Election, MemoryStore, Message};
+    /// # async fn ship(_: &Message) {}
+    /// # #[tokio::main] async fn main() -> Result<(), tenure::Error> {
+    /// let election = Election::builder("shop", Arc::new(MemoryStore::new()))
+    ///     .on_post("orders", |message| async move {
+    ///         tokio::select! {
+    ///             () = ship(&message) => Ok(()),
+    ///             reason = message.lost() => Err(format!("lost: {}", reason.as_str())),
+    ///         }
+    ///     })
+    ///     .start()
+    ///     .await?;
+    /// # election.stop().await
+    /// # }
+    /// ```
+    pub async fn lost(&self) -> Reason {
+        self.reign.lost().await
+    }
+
+    /// May I still finish what I started? True until trust ends. One load and one clock read.
+    pub fn is_current(&self) -> bool {
+        self.reign.is_current()
+    }
 }
 
 /// What became of the messages of one election here, since it was built.
@@ -72,6 +116,7 @@ pub(crate) struct Handlers {
     notices: BTreeMap<String, Callback<Message>>,
     posts: BTreeMap<String, PostHandler>,
     tries: Option<u32>,
+    timeout: Option<Duration>,
     /// Channels that were given two handlers of one kind.
     doubled: BTreeSet<String>,
 }
@@ -93,6 +138,9 @@ impl Handlers {
         if self.tries == Some(0) {
             return Err(Error::config("0 tries would handle no post at all; allow at least 1"));
         }
+        if self.timeout == Some(Duration::ZERO) {
+            return Err(Error::config("in no time no post can be handled; allow at least 1ms"));
+        }
         let limits = carrier(store)?.limits();
         self.names().try_for_each(|channel| limits.check_channel(channel))
     }
@@ -105,12 +153,17 @@ impl Handlers {
     fn tries(&self) -> u32 {
         self.tries.unwrap_or(TRIES)
     }
+
+    fn timeout(&self) -> Duration {
+        self.timeout.unwrap_or(POST_TIMEOUT)
+    }
 }
 
 impl ElectionBuilder {
     /// Handles the notices of a channel while this instance leads, one after the other. If the
     /// handler returns a future, the next notice waits for it; it is dropped when the time for
-    /// winding up is over. A panic is counted and logged, and harms nothing else.
+    /// winding up is over. A panic is counted and logged, and harms nothing else. A lease is not
+    /// kept alive for a handler that blocks its thread, because that can't be told of a loss.
     ///
     /// With a handler, an instance listens *before* it is told that it leads: whatever is sent
     /// after that is heard. One that can't listen does not lead: see [`Event::ListenFailed`].
@@ -144,9 +197,13 @@ impl ElectionBuilder {
     }
 
     /// Handles the posts of a channel while this instance leads, one after the other and in the
-    /// order in which they were posted. One that was handled is acknowledged; one that failed or
-    /// panicked is delivered again after a pause, and is a dead letter after
+    /// order in which they were posted. One that was handled is acknowledged; one that failed,
+    /// panicked or took longer than [`post_timeout`](ElectionBuilder::post_timeout) is delivered
+    /// again after a pause, and is a dead letter after
     /// [`post_tries`](ElectionBuilder::post_tries).
+    ///
+    /// [`Message::lost`] tells a handler to wind up. As for notices, a lease is not kept alive for
+    /// a handler that blocks its thread.
     ///
     /// A post may be handled more than once: by a leader that dies before it can acknowledge it,
     /// and then by its successor. [`Message::key`] tells; or acknowledge it in the transaction of
@@ -176,6 +233,13 @@ impl ElectionBuilder {
         self.handlers.tries = Some(tries);
         self
     }
+
+    /// How long the handler of a post may take; 5 minutes unless set. Then it is dropped, which
+    /// counts as a failure: the post stays and is tried again. `Duration::MAX` sets no limit.
+    pub fn post_timeout(mut self, timeout: Duration) -> ElectionBuilder {
+        self.handlers.timeout = Some(timeout);
+        self
+    }
 }
 
 /// Sends messages to whoever leads an election, without taking part in it.
@@ -198,6 +262,7 @@ impl ElectionBuilder {
 pub struct Messenger {
     store: Arc<dyn Store>,
     election: Name,
+    origin: Origin,
 }
 
 impl Messenger {
@@ -208,7 +273,7 @@ impl Messenger {
     pub fn new(election: &str, store: Arc<dyn Store>) -> Result<Messenger, Error> {
         let election = Name::new(election)?;
         carrier(&*store)?;
-        Ok(Messenger { store, election })
+        Ok(Messenger { store, election, origin: origin()? })
     }
 
     /// How long names and payloads may be in this store.
@@ -317,6 +382,7 @@ impl Messenger {
     }
 
     fn carrier(&self) -> Result<&dyn Channels, Error> {
+        check_origin(self.origin)?;
         carrier(&*self.store)
     }
 }
@@ -333,9 +399,11 @@ impl Election {
     /// # Errors
     /// `Unsupported` if the store carries no messages.
     pub fn messenger(&self) -> Result<Messenger, Error> {
+        self.check_process()?;
         let store = self.candidate_handle().store().clone();
         carrier(&*store)?;
-        Ok(Messenger { store, election: self.name().clone() })
+        let origin = self.candidate_handle().origin();
+        Ok(Messenger { store, election: self.name().clone(), origin })
     }
 
     /// Sends JSON to whoever leads now: see [`Messenger::notify`].

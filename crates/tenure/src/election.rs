@@ -202,6 +202,7 @@ impl Election {
     /// `Stopped` if the election is stopped meanwhile, `Crashed` if nobody acts for this candidate
     /// any more.
     pub async fn campaign(&self) -> Result<Tenure, Error> {
+        self.check_process()?;
         let stops = self.inner.shared.status.borrow().stops;
         self.campaign_since(stops).await
     }
@@ -262,6 +263,7 @@ impl Election {
     where
         F: Future<Output = T>,
     {
+        self.check_process()?;
         let stops = self.inner.shared.status.borrow().stops;
         let _taking_part = TakingPart::enter(&self.inner, stops)?;
         loop {
@@ -338,6 +340,7 @@ impl Election {
     /// is left now of what the store told last: 0 if that has run out since.
     pub fn last_seen_leader(&self) -> Option<Leader> {
         let shared = self.shared();
+        self.check_process().ok()?;
         let (mut leader, seen_at) = shared.status.borrow().leader.clone()?;
         leader.remaining = leader.remaining.saturating_sub(shared.clock.now() - seen_at);
         Some(leader)
@@ -389,6 +392,10 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if !self.shared.is_here() {
+            // A copy in a forked child. What it is a copy of goes on in the parent.
+            return;
+        }
         if self.shared.lead.is_relied_upon() && !self.shared.at_once {
             let (election, term) = (self.shared.election.as_str(), self.shared.peek_term());
             tracing::warn!(
@@ -434,7 +441,7 @@ struct Working<'a> {
 
 impl Working<'_> {
     fn is_current(&self) -> bool {
-        self.inner.shared.clock.now() < self.reign.trust_until()
+        self.inner.shared.clock.now() < self.inner.shared.trust_until(&self.reign)
     }
 }
 

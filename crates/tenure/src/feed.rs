@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenure_core::{Term, Time};
+use tenure_fork::Origin;
 use tokio::sync::Notify;
 
 use crate::Event;
@@ -84,11 +85,13 @@ impl FeedQueue {
 pub struct Events {
     queue: Arc<FeedQueue>,
     clock: AnyClock,
+    origin: Origin,
 }
 
 impl Events {
     pub(crate) fn of(shared: &Shared, vouches: bool) -> Events {
-        Events { queue: shared.subscribe(vouches), clock: shared.clock.clone() }
+        let (queue, clock) = (shared.subscribe(vouches), shared.clock.clone());
+        Events { queue, clock, origin: shared.origin }
     }
 
     /// The next event; `None` once the election is gone.
@@ -115,6 +118,10 @@ impl Events {
     }
 
     fn take(&self) -> Result<(Time, Event), Nothing> {
+        if !self.origin.is_here() {
+            // The driver is not there to send, and may hold the lock of what it has sent.
+            return Err(Nothing::AnyMore);
+        }
         self.queue.take(|| self.clock.now())
     }
 }
@@ -199,7 +206,8 @@ mod tests {
     fn shared() -> Arc<Shared> {
         let (name, candidate) = (Name::new("jobs").unwrap(), CandidateId::new("me", 1).unwrap());
         let timing = Timing::new(Duration::from_secs(3));
-        Arc::new(Shared::new(name, candidate, timing, AnyClock::Boot))
+        let origin = Origin::here().unwrap();
+        Arc::new(Shared::new(name, candidate, timing, AnyClock::Boot, origin))
     }
 
     fn lead(shared: &Shared, number: u64) -> Event {

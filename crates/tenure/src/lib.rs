@@ -34,11 +34,15 @@
 //! - Work is told to stop before trust ends; a lease is given back only when the work has ended.
 //! - User code cannot delay a renewal: the driver has its own thread. And a lease is not kept alive
 //!   for work that can't be told to give it up: see [`Tenure::lost`].
+//! - A forked child leads nothing: see [`Candidate`].
 //!
 //! # Non-guarantees
 //! No lease can stop a paused process from acting late: a hypervisor's pause, a restored snapshot
 //! or a long stall between a check and a write. A fence can. Send [`Tenure::term`] with every write
 //! and have the place where your data lives refuse a lower one.
+//!
+//! Children that are made by raw `clone` or `fork` system calls, by `_Fork()` or by `vfork()` are
+//! not known as such, and take the handles of their parent for their own.
 //!
 //! # Features
 //! | feature | what it adds |

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tenure_core::{CandidateId, Metadata, Name, Outcome, Reason, Term, Time, Timing};
+use tenure_fork::Origin;
 use tokio::sync::watch;
 
 use crate::channels::Counts;
@@ -19,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) candidate: CandidateId,
     pub(crate) timing: Timing,
     pub(crate) clock: AnyClock,
+    /// The process that it belongs to: in a forked child nobody drives it (L3).
+    pub(crate) origin: Origin,
     pub(crate) metadata: Option<Metadata>,
     /// Count this election by its own name, too.
     pub(crate) per_election_metrics: bool,
@@ -67,12 +70,14 @@ impl Shared {
         candidate: CandidateId,
         timing: Timing,
         clock: AnyClock,
+        origin: Origin,
     ) -> Shared {
         Shared {
             election,
             candidate,
             timing,
             clock,
+            origin,
             metadata: None,
             per_election_metrics: false,
             at_once: false,
@@ -86,21 +91,42 @@ impl Shared {
         }
     }
 
+    /// Whether this is the process that it belongs to; asked before any lock is taken.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.origin.is_here()
+    }
+
+    /// Until when the lease of this reign may be trusted here.
+    #[inline]
+    pub(crate) fn trust_until(&self, reign: &Reign) -> Time {
+        if self.is_here() { reign.trust_until() } else { Time::ZERO }
+    }
+
+    /// The instant that a deadline is compared with: in a forked child it is past all of them.
+    #[inline]
+    fn now_here(&self) -> u64 {
+        if self.is_here() { self.clock.now().as_nanos() } else { u64::MAX }
+    }
+
     /// May new work be started? The answer is relied upon from then on (I8). One load, and while
-    /// leading one clock read: true only if both agree.
+    /// leading one clock read and the load that tells a forked child: true only if all agree.
     #[inline]
     pub(crate) fn vouch(&self) -> bool {
-        self.lead.vouch(|| self.clock.now().as_nanos())
+        self.lead.vouch(|| self.now_here())
     }
 
     /// The same for those who only show it, or who are registered as work.
     #[inline]
     pub(crate) fn leads(&self) -> bool {
-        self.lead.peek(|| self.clock.now().as_nanos())
+        self.lead.peek(|| self.now_here())
     }
 
     /// The reign that is on, if `leads` says so of it, and not of the one before or after it.
     pub(crate) fn reign_if(&self, leads: impl Fn() -> bool) -> Option<Arc<Reign>> {
+        if !self.is_here() {
+            return None;
+        }
         loop {
             let reign = self.status.borrow().reign.clone()?;
             if !leads() {
@@ -125,7 +151,10 @@ impl Shared {
 
     /// Everybody who was told in this reign is done, if it is on. `false` if it is not.
     pub(crate) fn done(&self, term: Term) -> bool {
-        self.lead.done(|| self.status.borrow().reign.as_ref().is_some_and(|r| r.term == term))
+        self.is_here()
+            && self
+                .lead
+                .done(|| self.status.borrow().reign.as_ref().is_some_and(|r| r.term == term))
     }
 
     /// A lease that is still in the same hands lasts as long as the store told now, asked at this
@@ -147,7 +176,9 @@ impl Shared {
     /// upon.
     pub(crate) fn subscribe(&self, vouches: bool) -> Arc<FeedQueue> {
         let queue = Arc::new(FeedQueue::default());
-        self.feeds().push(Feed { queue: Arc::downgrade(&queue), vouches });
+        if self.is_here() {
+            self.feeds().push(Feed { queue: Arc::downgrade(&queue), vouches });
+        }
         queue
     }
 

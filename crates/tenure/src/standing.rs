@@ -5,6 +5,7 @@ use std::time::Duration;
 use tenure_core::{Error, Metadata, Op, Reply, Term, Time};
 
 use crate::Election;
+use crate::candidate::check_origin;
 use crate::shared::Reign;
 
 /// One reign of this instance, at one instant.
@@ -67,6 +68,7 @@ impl Election {
     /// The term that was stepped down from and whose lease is still held: its work has not ended,
     /// or somebody who was told "you lead" has not said [`done`](Election::done).
     pub fn winding_up(&self) -> Option<Term> {
+        self.check_process().ok()?;
         self.shared().status.borrow().ending.as_ref().map(|reign| reign.term)
     }
 
@@ -74,6 +76,9 @@ impl Election {
     /// down, or the work has not ended. Such a process is not healthy; end it.
     pub fn overdue(&self) -> Option<Overdue> {
         let shared = self.shared();
+        if !shared.is_here() {
+            return None;
+        }
         let now = shared.clock.now();
         let status = shared.status.borrow();
         let reign = status.reign.as_ref().or(status.ending.as_ref())?;
@@ -84,7 +89,17 @@ impl Election {
 
     /// Whether the store answered the last call; `None` before the first.
     pub fn store_answers(&self) -> Option<bool> {
-        self.shared().status.borrow().store_answers
+        let shared = self.shared();
+        if shared.is_here() { shared.status.borrow().store_answers } else { None }
+    }
+
+    /// Says whether this handle can be used in this process; see [`Candidate`](crate::Candidate) on
+    /// forks.
+    ///
+    /// # Errors
+    /// `Forked` in a child that was forked from the process in which the handle was made.
+    pub fn check_process(&self) -> Result<(), Error> {
+        check_origin(self.shared().origin)
     }
 
     /// What this instance publishes while it leads.
@@ -104,6 +119,10 @@ impl Election {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn driver_answers(&self) {
+        if !self.shared().is_here() {
+            // There is no driver in a forked child.
+            return std::future::pending().await;
+        }
         self.candidate_handle().synchronize().await;
     }
 

@@ -1,6 +1,7 @@
 //! The handle held while leading.
 
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ impl Tenure {
     /// May I still finish what I started? True until trust ends. One load and one clock read.
     #[inline]
     pub fn is_current(&self) -> bool {
-        self.election.shared.clock.now() < self.reign.trust_until()
+        self.election.shared.clock.now() < self.trusted_until()
     }
 
     /// May I start something? False from the step-down on.
@@ -79,12 +80,13 @@ impl Tenure {
 
     /// How long trust lasts if nothing is renewed.
     pub fn remaining(&self) -> Duration {
-        self.reign.trust_until() - self.election.shared.clock.now()
+        self.trusted_until() - self.election.shared.clock.now()
     }
 
     /// The instant at which trust ends if nothing is renewed, on the candidate's clock.
+    #[inline]
     pub fn trusted_until(&self) -> Time {
-        self.reign.trust_until()
+        self.election.shared.trust_until(&self.reign)
     }
 
     /// Waits until the instant at which trust ends is another than `known`, and tells it. For those
@@ -93,6 +95,9 @@ impl Tenure {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn deadline_moved(&self, known: Time) -> Time {
+        if !self.election.shared.is_here() {
+            return if known == Time::ZERO { pending().await } else { Time::ZERO };
+        }
         let mut deadline = self.reign.deadline.subscribe();
         let moved = deadline.wait_for(|deadline| *deadline != known).await.map(|at| *at);
         // The sender lives in the reign that we hold.
@@ -105,6 +110,9 @@ impl Tenure {
     /// # Cancel safety
     /// Cancel safe: a loss is told again to whoever asks later.
     pub async fn lost(&self) -> Reason {
+        if !self.election.shared.is_here() {
+            return Reason::NotRenewed;
+        }
         let bell = self.bell();
         self.lost_by(&bell).await
     }
@@ -114,6 +122,9 @@ impl Tenure {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn ended(&self) -> Reason {
+        if !self.election.shared.is_here() {
+            return Reason::NotRenewed;
+        }
         let mut phase = self.reign.phase.subscribe();
         match phase.wait_for(|phase| matches!(phase, Phase::Over(_))).await.map(|phase| *phase) {
             Ok(Phase::Over(reason) | Phase::Draining(reason)) => reason,
@@ -166,6 +177,7 @@ impl Tenure {
 
 impl Drop for Tenure {
     fn drop(&mut self) {
+        // In a forked child this is a copy, and `command` refuses.
         self.reign.exit();
         let ended = Command::TenureEnded { id: self.election.id, term: self.reign.term };
         let _driver_gone = self.election.command(ended);

@@ -327,7 +327,7 @@ async fn posts_are_handled_in_order_and_acknowledged() {
     }
     for number in 0..100 {
         let message = next(&mut heard).await;
-        assert_eq!((message.payload, message.delivery), (number.to_string(), 1));
+        assert_eq!((message.payload, message.attempt), (number.to_string(), 1));
         assert_eq!(message.key, Some(number.to_string()));
     }
     eventually("counting", || election.message_counts().handled == 100).await;
@@ -366,7 +366,7 @@ async fn a_post_that_fails_holds_up_its_channel_until_it_is_dead_and_can_be_repl
         let mended = mended.clone();
         move |message: Message| {
             let bad = message.payload == "\"bad\"" && !mended.load(Ordering::SeqCst);
-            let panics = bad && message.delivery == 2;
+            let panics = bad && message.attempt == 2;
             tell(message);
             async move {
                 assert!(!panics, "it panics on purpose");
@@ -383,7 +383,7 @@ async fn a_post_that_fails_holds_up_its_channel_until_it_is_dead_and_can_be_repl
     let mut seen = Vec::new();
     pass_until(&desk, &candidate, || {
         while let Ok(message) = heard.try_recv() {
-            seen.push((message.payload, message.delivery));
+            seen.push((message.payload, message.attempt));
         }
         seen.len() == 4
     })
@@ -396,7 +396,7 @@ async fn a_post_that_fails_holds_up_its_channel_until_it_is_dead_and_can_be_repl
     assert_eq!((letters.len(), &*letters[0].key, letters[0].deliveries), (1, "1", 3));
     mended.store(true, Ordering::SeqCst);
     assert_eq!(messenger.replay(&[letters[0].id]).await.unwrap(), 1);
-    assert_eq!(next(&mut heard).await.delivery, 1);
+    assert_eq!(next(&mut heard).await.attempt, 1);
     eventually("counting", || election.message_counts().handled == 2).await;
     assert!(messenger.backlog().await.unwrap().is_empty());
 }
@@ -416,7 +416,7 @@ async fn what_a_leader_did_not_acknowledge_comes_again_to_its_successor() {
     });
     let election = election.start().await.unwrap();
     election.post("c", "1", "k").await.unwrap();
-    assert_eq!(next(&mut heard).await.delivery, 1);
+    assert_eq!(next(&mut heard).await.attempt, 1);
     // It is cut off from the store; trust ends, and the handler is dropped.
     carrier.fail.store(true, Ordering::SeqCst);
     let other = Arc::new(Carrier::new(&desk));
@@ -428,7 +428,7 @@ async fn what_a_leader_did_not_acknowledge_comes_again_to_its_successor() {
     let successor = successor.start().await.unwrap();
     pass_until(&desk, &second, || successor.is_leader()).await;
     let again = next(&mut heard).await;
-    assert_eq!((again.delivery, again.key.as_deref()), (2, Some("k")));
+    assert_eq!((again.attempt, again.key.as_deref()), (2, Some("k")));
     assert_eq!(Some(again.term), successor.term());
     eventually("acknowledging", || successor.message_counts().handled == 1).await;
 }

@@ -19,7 +19,7 @@ async fn main() -> Result<()> {
         .on_elected(|term| println!("leading, term {term}"))
         .on_notify("refresh", |message: Message| println!("heard: {}", message.payload))
         .on_post("orders", |message: Message| async move {
-            println!("handled: {}, delivery {}", message.payload, message.delivery);
+            println!("handled: {}, attempt {}", message.payload, message.attempt);
             anyhow::Ok(())
         })
         .start()

@@ -8,8 +8,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
-use tenure::{ElectionBuilder, Message, Name, Time};
+use tenure::{ElectionBuilder, Error, Message, Name, Time};
 use tenure_cli::process::{self, CannotStart};
+use tenure_core::{parse_duration, show_duration};
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::guardians::Guardians;
@@ -33,8 +34,9 @@ const KILL_LEAD_MAX: Duration = Duration::from_millis(100);
 /// for each channel. A post is acknowledged once its line is written or its command has ended with
 /// 0; else it comes again, after a pause, and is set aside as a dead letter after so many tries.
 ///
-/// The command finds TENURE_CHANNEL, TENURE_DELIVERY and, of a post, TENURE_KEY and TENURE_MESSAGE
-/// (its number) in its environment, beside what `run` gives it. It is killed when leadership ends.
+/// The command finds TENURE_CHANNEL, TENURE_ATTEMPT (1 for the first) and, of a post, TENURE_KEY
+/// and TENURE_MESSAGE (its number) in its environment, beside what `run` gives it. It is killed
+/// when leadership ends, and when it takes longer than `--timeout`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ListenArgs {
@@ -48,6 +50,10 @@ pub(crate) struct ListenArgs {
     /// How often a post is delivered before it is a dead letter
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) tries: u32,
+
+    /// How long a command may take; then it is killed, and a post comes again
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    pub(crate) timeout: String,
 
     #[command(flatten)]
     pub(crate) candidate: CandidateArgs,
@@ -69,6 +75,7 @@ pub(crate) struct ListenOptions {
     candidacy: Candidacy,
     channels: Vec<String>,
     tries: u32,
+    timeout: Duration,
     command: Vec<OsString>,
 }
 
@@ -76,11 +83,16 @@ impl TryFrom<ListenArgs> for ListenOptions {
     type Error = Failure;
 
     fn try_from(args: ListenArgs) -> Result<ListenOptions, Failure> {
-        let ListenArgs { name, mut channels, tries, candidate, command } = args;
+        let ListenArgs { name, mut channels, tries, timeout, candidate, command } = args;
         let candidacy = Candidacy::new(&name, candidate)?;
+        let about = |error: Error| Failure::from(error).about("--timeout");
+        let timeout = parse_duration(&timeout).map_err(about)?;
+        if timeout.is_zero() {
+            return Err(about(Error::config("a command needs more time than none; allow 1ms")));
+        }
         channels.sort();
         channels.dedup();
-        Ok(ListenOptions { candidacy, channels, tries, command })
+        Ok(ListenOptions { candidacy, channels, tries, timeout, command })
     }
 }
 
@@ -100,6 +112,7 @@ pub(crate) async fn run(
     let desk = Arc::new(Desk {
         election: options.candidacy.name.clone(),
         command: options.command.clone(),
+        timeout: options.timeout,
         store: choice.url.clone(),
         out: out.clone(),
         deadline: deadline.subscribe(),
@@ -108,7 +121,9 @@ pub(crate) async fn run(
         guardians: Guardians::default(),
         lanes: options.channels.iter().map(|name| (name.clone(), Mutex::default())).collect(),
     });
-    let mut builder = builder(&options.candidacy, &opened).post_tries(options.tries);
+    let builder = builder(&options.candidacy, &opened).post_tries(options.tries);
+    // A command that takes too long is killed here, and waited for, before its post comes again.
+    let mut builder = builder.post_timeout(Duration::MAX);
     for channel in &options.channels {
         builder = handled(builder, channel, &desk);
     }
@@ -167,6 +182,7 @@ fn handled(builder: ElectionBuilder, channel: &str, desk: &Arc<Desk>) -> Electio
 struct Desk {
     election: Name,
     command: Vec<OsString>,
+    timeout: Duration,
     store: String,
     out: Output,
     /// When trust ends, as far as it is known.
@@ -211,13 +227,13 @@ impl Desk {
         let payload = message.payload.replace(['\n', '\r'], " ");
         format!(
             "{{\"at\":\"{}\",\"boot_ns\":{},\"event\":\"message\",\"election\":{},\"term\":{},\
-             \"channel\":{},\"delivery\":{},\"id\":{},\"key\":{},\"payload\":{payload}}}\n",
+             \"channel\":{},\"attempt\":{},\"id\":{},\"key\":{},\"payload\":{payload}}}\n",
             wall::rfc3339(wall::at(at)),
             at.as_nanos(),
             text(self.election.as_str()),
             message.term,
             text(&message.channel),
-            message.delivery,
+            message.attempt,
             optional(message.id.map(|id| id.to_string())),
             optional(message.key.as_deref().map(text)),
         )
@@ -238,9 +254,16 @@ impl Desk {
         let started =
             process::start_with(&self.command, self.environment(message), keeper, stdin.into());
         let running = started.map_err(|error| self.cannot_start(&error))?;
+        let time_out = pause(self.timeout);
+        tokio::pin!(time_out);
+        let mut timed_out = false;
         let code = loop {
             tokio::select! {
                 code = running.gone() => break code,
+                () = &mut time_out, if !timed_out => {
+                    timed_out = true;
+                    running.kill();
+                }
                 _ = deadline.changed() => {
                     until = *deadline.borrow_and_update();
                     if keeper.set_deadline(Some(until - KILL_LEAD_MAX)).is_err() {
@@ -256,6 +279,10 @@ impl Desk {
         };
         match code {
             0 => Ok(()),
+            _ if timed_out => {
+                let (limit, channel) = (show_duration(self.timeout), &message.channel);
+                Err(format!("the command on {channel} took longer than {limit} and was killed"))
+            }
             code => Err(format!("the command ended with {code} on {}", message.channel)),
         }
     }
@@ -267,7 +294,7 @@ impl Desk {
             ("TENURE_TERM", message.term.to_string()),
             ("TENURE_STORE", self.store.clone()),
             ("TENURE_CHANNEL", message.channel.clone()),
-            ("TENURE_DELIVERY", message.delivery.to_string()),
+            ("TENURE_ATTEMPT", message.attempt.to_string()),
         ];
         environment.extend(message.key.clone().map(|key| ("TENURE_KEY", key)));
         environment.extend(message.id.map(|id| ("TENURE_MESSAGE", id.to_string())));

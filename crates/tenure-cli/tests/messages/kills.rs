@@ -38,7 +38,7 @@ struct Handled {
     boot_ns: u64,
     channel: String,
     number: u64,
-    delivery: u64,
+    attempt: u64,
     term: u64,
 }
 
@@ -115,7 +115,7 @@ fn read(line: &str) -> Option<Handled> {
         boot_ns: value["boot_ns"].as_u64()?,
         channel: value["channel"].as_str()?.to_owned(),
         number: value["payload"]["number"].as_u64()?,
-        delivery: value["delivery"].as_u64()?,
+        attempt: value["attempt"].as_u64()?,
         term: value["term"].as_u64()?,
     })
 }
@@ -219,14 +219,14 @@ fn until(shop: &mut Shop, what: &str, mut is_so: impl FnMut(&mut Shop) -> bool) 
 fn check(handled: &[Handled], each: usize) {
     for channel in CHANNELS {
         let of_channel: Vec<&Handled> = handled.iter().filter(|h| h.channel == channel).collect();
-        let (mut last, mut delivery, mut term) = (None, 0, 0);
+        let (mut last, mut attempt, mut term) = (None, 0, 0);
         for one in of_channel {
             let again = last == Some(one.number);
             let next = last.map_or(0, |last| last + 1) == one.number;
             assert!(again || next, "after {last:?} came {one:?}");
-            assert!(!again || one.delivery > delivery, "it came again, uncounted: {one:?}");
+            assert!(!again || one.attempt > attempt, "it came again, uncounted: {one:?}");
             assert!(one.term >= term, "an older term handled {one:?}");
-            (last, delivery, term) = (Some(one.number), one.delivery, one.term);
+            (last, attempt, term) = (Some(one.number), one.attempt, one.term);
         }
         assert_eq!(last, Some(each as u64 - 1), "some of {channel} are missing");
     }

@@ -65,7 +65,7 @@ fn a_post_waits_for_a_leader_and_its_key_counts_once() {
     assert!(status.out.contains("shop: posts that wait in orders: 1"), "{status:?}");
     let mut listener = listener(&place, &["shop", "orders"]);
     let heard = message(&mut listener, "\"event\":\"message\"");
-    assert_eq!((&heard["payload"], &heard["delivery"]), (&json!(7), &json!(1)));
+    assert_eq!((&heard["payload"], &heard["attempt"]), (&json!(7), &json!(1)));
     assert_eq!((&heard["key"], &heard["id"]), (&json!("k"), &posted["id"]));
     eventually("the acknowledgement", || (waiting(&place) == 0).then_some(()));
     listener.signal(Signal::TERM);
@@ -107,7 +107,7 @@ fn lines_are_posts_in_their_order_and_a_bad_one_is_named() {
 fn a_command_gets_the_payload_on_stdin_and_its_code_decides() {
     let place = Place::new();
     let script = "payload=$(cat); \
-        echo \"got $payload on $TENURE_CHANNEL as $TENURE_KEY try $TENURE_DELIVERY of \
+        echo \"got $payload on $TENURE_CHANNEL as $TENURE_KEY try $TENURE_ATTEMPT of \
         $TENURE_ELECTION term $TENURE_TERM by $TENURE_CANDIDATE\"; test \"$payload\" != '\"bad\"'";
     let options = ["--tries", "2", "--id", "till", "--", "sh", "-c", script];
     let args = [&["shop", "orders", "pings"], &options[..]].concat();
@@ -160,8 +160,8 @@ fn a_slow_channel_does_not_keep_another_waiting() {
 #[test]
 fn what_a_killed_listener_was_at_comes_again_and_its_command_is_gone_by_then() {
     let place = Place::new();
-    let script = "echo \"begun $$ try $TENURE_DELIVERY\"; \
-        if test \"$TENURE_DELIVERY\" = 1; then sleep 1000; fi; echo done";
+    let script = "echo \"begun $$ try $TENURE_ATTEMPT\"; \
+        if test \"$TENURE_ATTEMPT\" = 1; then sleep 1000; fi; echo done";
     let args = ["shop", "orders", "--", "sh", "-c", script];
     let mut first = listener(&place, &args);
     let mut second = place.spawn(&[&["listen"], &args[..]].concat());
@@ -174,6 +174,23 @@ fn what_a_killed_listener_was_at_comes_again_and_its_command_is_gone_by_then() {
     assert!(!command.is_alive(), "the command of the last leader is gone before the next leads");
     second.line("try 2");
     second.line("done");
+    eventually("the acknowledgement", || (waiting(&place) == 0).then_some(()));
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_killed_and_its_post_comes_again() {
+    let place = Place::new();
+    let script = "echo \"begun $$ try $TENURE_ATTEMPT\"; \
+        if test \"$TENURE_ATTEMPT\" = 1; then sleep 1000; fi; echo done";
+    let args = ["shop", "orders", "--timeout", "100ms", "--", "sh", "-c", script];
+    let mut listener = listener(&place, &args);
+    place.run(&["post", "shop", "orders", "1", "--key", "k"]);
+    let line = listener.line("begun");
+    let command = common::Watched::new(line.split(' ').nth(1).unwrap().parse().unwrap());
+    listener.line("the command on orders took longer than 100ms and was killed");
+    assert!(!command.is_alive(), "it is gone before its post comes again");
+    listener.line("try 2");
+    listener.line("done");
     eventually("the acknowledgement", || (waiting(&place) == 0).then_some(()));
 }
 
@@ -203,6 +220,8 @@ fn bad_input_is_refused_with_a_sentence_and_nothing_is_sent_or_started() {
         (&["post", "shop", "c", "1", "--key", &long], "at most 255"),
         (&["listen", "shop", ""], "the name of a channel is empty"),
         (&["listen", "shop", "c", "--tries", "0"], "at least 1"),
+        (&["listen", "shop", "c", "--timeout", "0s"], "--timeout"),
+        (&["listen", "shop", "c", "--timeout", "5"], "--timeout"),
         (&["listen", "shop"], "required"),
     ] {
         let done = place.run(args);

@@ -32,8 +32,20 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Lives it.
-    pub(crate) async fn live(mut self) {
+    /// Lives it, and listens for the loss from the same task all the while. If the job blocks it,
+    /// nobody listens, and the lease is not kept alive for a job that can't be told. The task that
+    /// fires the jobs is well then, and would not notice.
+    pub(crate) async fn live(self) {
+        let tenure = self.tenure.clone();
+        tokio::select! {
+            biased;
+            // What comes after the loss is decided elsewhere.
+            () = async { tenure.lost().await; std::future::pending().await } => {}
+            () = self.run() => {}
+        }
+    }
+
+    async fn run(mut self) {
         if let Some((attempt, noted)) = self.begin().await {
             self.core.tell(CronEvent::Started {
                 tick: self.tick.clone(),

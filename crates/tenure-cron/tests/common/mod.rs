@@ -199,7 +199,12 @@ impl World {
 
 impl Instance {
     pub(crate) fn leads(&self) -> bool {
-        self.election.is_leader()
+        self.term().is_some()
+    }
+
+    /// The term that it leads, asked without relying on it.
+    pub(crate) fn term(&self) -> Option<Term> {
+        self.election.peek().map(|standing| standing.term)
     }
 
     /// Ends as a process does that is killed: nothing is given back, nothing more is said.

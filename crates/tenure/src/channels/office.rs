@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, JoinSet, yield_now};
 
 use super::meter::MailMeter;
-use super::work::{Worker, handle_notices, handle_posts, watch_backlog};
+use super::work::{Limits, Worker, handle_notices, handle_posts, watch_backlog};
 use super::{Handlers, carrier, count};
 use crate::command::{Command, WeakCommands};
 use crate::pulse::Pulse;
@@ -157,14 +157,16 @@ impl Office {
         for (channel, handler) in &self.handlers.notices {
             let (sender, notices) = mpsc::channel(NOTICES_MAX);
             desks.notices.insert(channel.clone(), sender);
-            self.workers.spawn(handle_notices(worker(channel), handler.clone(), notices));
+            let work = handle_notices(worker(channel), handler.clone(), notices);
+            self.workers.spawn(listening(self.shared.pulses.listen(), work));
         }
         for (channel, handler) in &self.handlers.posts {
             let bell = Arc::new(Notify::new());
             desks.posts.push(bell.clone());
-            let (store, tries) = (self.store.clone(), self.handlers.tries());
-            let work = handle_posts(worker(channel), handler.clone(), store, bell, tries);
-            self.workers.spawn(work);
+            let limits = Limits { tries: self.handlers.tries(), timeout: self.handlers.timeout() };
+            let store = self.store.clone();
+            let work = handle_posts(worker(channel), handler.clone(), store, bell, limits);
+            self.workers.spawn(listening(self.shared.pulses.listen(), work));
         }
         if !self.handlers.posts.is_empty() {
             self.workers.spawn(watch_backlog(worker(&String::new()), self.store.clone()));
@@ -214,6 +216,16 @@ impl Office {
         if let Some(commands) = self.commands.upgrade() {
             let _gone = commands.send(command);
         }
+    }
+}
+
+/// Answers the bell from the task that runs the handlers: if one of them blocks it, nobody does,
+/// and the lease is not kept alive for it. The office itself is well then, and answers its own.
+async fn listening(pulse: Arc<Pulse>, work: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = pulse.answer() => {}
+        () = work => {}
     }
 }
 

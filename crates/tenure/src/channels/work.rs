@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tenure_core::{Acknowledged, BoxFuture, ChannelBacklog, Delivery, Error, Store, Taken};
+use tenure_core::{
+    Acknowledged, BoxFuture, ChannelBacklog, Delivery, Error, Store, Taken, show_duration,
+};
 use tokio::sync::{Notify, mpsc};
 
+use super::handling::Handling;
 use super::meter::MailMeter;
 use super::{Message, PostHandler, carrier, count};
 use crate::callback::{Callback, begin, said};
@@ -22,6 +25,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const COUNT_EVERY: Duration = Duration::from_secs(10);
 /// How long to wait before a failed message or call is tried again, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// How often and for how long a post is tried.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) tries: u32,
+    pub(super) timeout: Duration,
+}
 
 /// One channel in one reign.
 pub(super) struct Worker {
@@ -53,9 +63,10 @@ pub(super) async fn handle_notices(
             channel: worker.channel.clone(),
             payload,
             term: worker.reign.term,
-            delivery: 1,
+            attempt: 1,
             id: None,
             key: None,
+            reign: worker.handling(),
         };
         let handled = async {
             match begin("on_notify", Some(&handler), message)? {
@@ -77,7 +88,7 @@ pub(super) async fn handle_posts(
     handler: PostHandler,
     store: Arc<dyn Store>,
     bell: Arc<Notify>,
-    tries: u32,
+    limits: Limits,
 ) {
     let Ok(carrier) = carrier(&*store) else { return };
     let (election, term) = (&worker.shared.election, worker.reign.term);
@@ -87,13 +98,13 @@ pub(super) async fn handle_posts(
         let taken = tokio::select! {
             biased;
             () = worker.stepped_down() => return,
-            taken = carrier.take(election, term, &worker.channel, tries) => taken,
+            taken = carrier.take(election, term, &worker.channel, limits.tries) => taken,
         };
         let (rest, pause) = match taken {
             Ok(Taken::Message(delivery)) => {
                 failures = 0;
                 let (id, times) = (delivery.id, delivery.count);
-                let handled = worker.handle_post(&handler, delivery).await;
+                let handled = worker.handle_post(&handler, delivery, limits.timeout).await;
                 let Some(handled) = handled else { return };
                 if handled.is_ok() {
                     worker.acknowledge(&*store, id).await;
@@ -167,6 +178,10 @@ impl Worker {
         (leads && self.reign.enter()).then(|| Work(self))
     }
 
+    fn handling(&self) -> Handling {
+        Handling { shared: self.shared.clone(), reign: self.reign.clone() }
+    }
+
     async fn stepped_down(&self) {
         let mut phase = self.reign.phase.subscribe();
         let _gone = phase.wait_for(|phase| *phase != Phase::Leading).await;
@@ -182,23 +197,30 @@ impl Worker {
         &self,
         handler: &PostHandler,
         delivery: Delivery,
+        timeout: Duration,
     ) -> Option<Result<(), String>> {
         let message = Message {
             channel: self.channel.clone(),
             payload: delivery.payload,
             term: self.reign.term,
-            delivery: delivery.count,
+            attempt: delivery.count,
             id: Some(delivery.id),
             key: Some(delivery.key),
+            reign: self.handling(),
         };
         let handled = match catch_unwind(AssertUnwindSafe(|| handler(message))) {
-            Ok(rest) => Caught(rest),
+            Ok(rest) => Caught(Some(rest)),
             Err(panic) => return Some(Err(format!("it panicked: {}", said(&*panic)))),
         };
         tokio::select! {
             biased;
             () = self.over() => None,
             handled = handled => Some(handled),
+            () = self.pause(timeout) => Some(Err(format!(
+                "its handler took longer than {} and was dropped; it is tried again (post_timeout \
+                 allows more)",
+                show_duration(timeout)
+            ))),
         }
     }
 
@@ -294,8 +316,9 @@ struct Work<'a>(&'a Worker);
 
 impl Drop for Work<'_> {
     fn drop(&mut self) {
-        let Worker { reign, commands, id, .. } = self.0;
+        let Worker { shared, reign, commands, id, .. } = self.0;
         if reign.exit()
+            && shared.is_here()
             && let Some(commands) = commands.upgrade()
         {
             let _gone = commands.send(Command::WorkEnded { id: *id, term: reign.term });
@@ -303,16 +326,27 @@ impl Drop for Work<'_> {
     }
 }
 
-/// A handler's future, with its panics caught.
-struct Caught(BoxFuture<'static, Result<(), String>>);
+/// A handler's future, with its panics caught; also the panic of what it leaves behind when it is
+/// dropped.
+struct Caught(Option<BoxFuture<'static, Result<(), String>>>);
 
 impl Future for Caught {
     type Output = Result<(), String>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
-        match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
+        let Some(rest) = &mut self.0 else { return Poll::Pending };
+        match catch_unwind(AssertUnwindSafe(|| rest.as_mut().poll(cx))) {
             Ok(polled) => polled,
             Err(panic) => Poll::Ready(Err(format!("it panicked: {}", said(&*panic)))),
+        }
+    }
+}
+
+impl Drop for Caught {
+    fn drop(&mut self) {
+        let rest = self.0.take();
+        if catch_unwind(AssertUnwindSafe(|| drop(rest))).is_err() {
+            tracing::error!("what a handler left behind panicked when it was dropped; fix it");
         }
     }
 }

@@ -132,7 +132,13 @@ mod tests {
         {
             let (name, timing) = (Name::new("jobs").unwrap(), Timing::new(Duration::from_secs(3)));
             let id = CandidateId::new("me", 1).unwrap();
-            let shared = Shared::new(name.clone(), id.clone(), timing, AnyClock::Boot);
+            let shared = Shared::new(
+                name.clone(),
+                id.clone(),
+                timing,
+                AnyClock::Boot,
+                tenure_fork::Origin::here().unwrap(),
+            );
             let shared = Arc::new(shared);
             let settings = Settings::new(name, id, timing);
             let (office, mut orders) = mpsc::unbounded_channel();
