@@ -218,7 +218,7 @@ fn metrics() -> Value {
 
 /// Every operation may be refused at the gate.
 fn with_problems(mut operation: Value, more: &[u16]) -> Value {
-    for status in [400, 401, 421, 429].iter().chain(more) {
+    for status in [400, 401, 421].iter().chain(more) {
         operation["responses"][status.to_string()] = problem(*status);
     }
     operation

@@ -62,15 +62,12 @@ async fn health_is_told_to_those_with_an_old_token_too() {
     let store = MemoryStore::new();
     let election = candidate(&store, "a").election("job").start().await.unwrap();
     let service = Service::start(with_token(&[&election]));
-    // More often than a wrong token may be tried.
-    for _ in 0..20 {
-        for path in ["/healthz", "/readyz"] {
-            let answer = service.ask("GET", path, "authorization: Bearer stale\r\n", "").await;
-            assert_eq!(answer.status, 200, "{answer:?}");
-        }
+    for path in ["/healthz", "/readyz"] {
+        let answer = service.ask("GET", path, "authorization: Bearer stale\r\n", "").await;
+        assert_eq!(answer.status, 200, "{answer:?}");
     }
     let answer = service.ask("GET", "/elections", "authorization: Bearer stale\r\n", "").await;
-    assert!([401, 429].contains(&answer.status), "elsewhere it is wrong: {answer:?}");
+    answer.problem(401);
 }
 
 #[tokio::test]
