@@ -11,6 +11,7 @@ mod servers;
 mod support;
 
 mod browser;
+mod deploy;
 mod doctor;
 mod http;
 mod instance;
