@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use tenure_core::Secret;
 
 use crate::commands::cron::CronArgs;
 use crate::commands::doctor::DoctorArgs;
@@ -41,7 +42,7 @@ pub(crate) struct GlobalArgs {
     /// redis://, rediss://, redis+sentinel://HOSTS/NAME, redis+cluster://HOSTS.
     ///
     /// The default is $XDG_STATE_HOME/tenure/tenure.db, else ~/.local/state/tenure/tenure.db. A
-    /// URL with a password belongs into TENURE_STORE: everybody on the machine can read the
+    /// URL with a password belongs in TENURE_STORE: everybody on the machine can read the
     /// arguments of a process.
     #[arg(
         long,
@@ -51,7 +52,7 @@ pub(crate) struct GlobalArgs {
         env = "TENURE_STORE",
         hide_env_values = true
     )]
-    pub(crate) store: Option<String>,
+    pub(crate) store: Option<Secret>,
 
     /// Data and events as JSON, one object per line, on stdout
     #[arg(

@@ -8,6 +8,7 @@ use tenure_core::parse_duration;
 
 use crate::args::{CampaignArgs, CandidateArgs, OnExit, ResignArgs, RunArgs};
 use crate::exit::Failure;
+use crate::store::StoreChoice;
 
 /// Who takes part in what, and how.
 #[derive(Clone, Debug)]
@@ -38,7 +39,7 @@ pub(crate) struct ResignOptions {
 
 impl Candidacy {
     pub(crate) fn new(name: &str, args: CandidateArgs) -> Result<Candidacy, Failure> {
-        let name = Name::new(name)?;
+        let name = election_name(name)?;
         if let Some(label) = &args.id {
             CandidateId::new(label, 0).map_err(|error| about("--id", error))?;
         }
@@ -71,7 +72,7 @@ impl TryFrom<ResignArgs> for ResignOptions {
     type Error = Failure;
 
     fn try_from(args: ResignArgs) -> Result<ResignOptions, Failure> {
-        let name = Name::new(&args.name)?;
+        let name = election_name(&args.name)?;
         Ok(ResignOptions { name, timeout: duration("--timeout", args.timeout.as_deref())? })
     }
 }
@@ -80,12 +81,24 @@ impl TryFrom<ResignArgs> for ResignOptions {
 pub(crate) fn names(given: &[String]) -> Result<Vec<Name>, Failure> {
     let mut names: Vec<Name> = Vec::with_capacity(given.len());
     for name in given {
-        let name = Name::new(name)?;
+        let name = election_name(name)?;
         if !names.contains(&name) {
             names.push(name);
         }
     }
     Ok(names)
+}
+
+/// The name of an election. The URL of a store in its place is a mistake that would show the
+/// password in every answer about that election.
+pub(crate) fn election_name(given: &str) -> Result<Name, Failure> {
+    if StoreChoice::is_url(given) {
+        return Err(Failure::usage(
+            "the URL of a store stands where the name of an election belongs; give it with --store \
+             or TENURE_STORE",
+        ));
+    }
+    Ok(Name::new(given)?)
 }
 
 /// Explicit durations over the profile over the defaults.

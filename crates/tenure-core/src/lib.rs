@@ -37,6 +37,7 @@ mod identity;
 mod ledger;
 mod machine;
 mod op;
+mod secret;
 mod store;
 mod term;
 mod time;
@@ -58,6 +59,7 @@ pub use ledger::{
 pub use machine::Sabotage;
 pub use machine::{Action, Actions, Input, Machine, Past, Pick, Reason, Report, Settings};
 pub use op::{Grant, Lease, Metadata, Op, Outcome, Reply, Sight};
+pub use secret::Secret;
 pub use store::{
     BoxFuture, Expiry, Hint, Hints, NoHints, RELEASE_MEMORY, Store, StoreExt, StoreInfo,
 };

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use tenure::{ElectionBuilder, Message, Name, Time};
 use tenure_cli::process::{self, CannotStart};
+use tenure_core::Secret;
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::guardians::Guardians;
@@ -165,7 +166,7 @@ fn handled(builder: ElectionBuilder, channel: &str, desk: &Arc<Desk>) -> Electio
 struct Desk {
     election: Name,
     command: Vec<OsString>,
-    store: String,
+    store: Secret,
     out: Output,
     /// When trust ends, as far as it is known.
     deadline: watch::Receiver<Time>,
@@ -261,7 +262,7 @@ impl Desk {
             ("TENURE_ELECTION", self.election.to_string()),
             ("TENURE_CANDIDATE", self.candidate.get().cloned().unwrap_or_default()),
             ("TENURE_TERM", message.term.to_string()),
-            ("TENURE_STORE", self.store.clone()),
+            ("TENURE_STORE", self.store.expose().to_owned()),
             ("TENURE_CHANNEL", message.channel.clone()),
             ("TENURE_DELIVERY", message.delivery.to_string()),
         ];

@@ -1,10 +1,10 @@
 //! `tenure migrate`: sets up a database, or prints the SQL that would.
 
 use clap::Args;
+use tenure_core::Secret;
 
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
-use crate::redact;
 use crate::store::StoreChoice;
 
 /// Create or upgrade what tenure needs in a Postgres database
@@ -34,7 +34,7 @@ Examples:
 /// Cancel safe: it is done as a whole or not at all.
 pub(crate) async fn run(
     args: &MigrateArgs,
-    url: Option<&str>,
+    url: Option<&Secret>,
     out: &Output,
 ) -> Result<Exit, Failure> {
     let Some(url) = url else {
@@ -42,13 +42,12 @@ pub(crate) async fn run(
             "say which database to migrate, with --store postgres://HOST/DATABASE or TENURE_STORE",
         ));
     };
-    redact::remember(url);
-    match of_postgres(url) {
+    match of_postgres(url.expose()) {
         Some(url) => migrate(args, &url, out).await,
         None => {
             let choice = StoreChoice::new(Some(url))?;
-            let url = redact::redact(&choice.url);
-            out.say(&format!("{url} needs no migration; only Postgres does"));
+            let address = choice.address();
+            out.say(&format!("{address} needs no migration; only Postgres does"));
             Ok(Exit::DONE)
         }
     }
@@ -116,7 +115,7 @@ async fn migrate(args: &MigrateArgs, url: &str, out: &Output) -> Result<Exit, Fa
 #[cfg(not(feature = "postgres"))]
 async fn migrate(_args: &MigrateArgs, url: &str, _out: &Output) -> Result<Exit, Failure> {
     // It says what this build knows instead.
-    StoreChoice::new(Some(url)).map(|_| Exit::DONE)
+    StoreChoice::new(Some(&Secret::new(url))).map(|_| Exit::DONE)
 }
 
 #[cfg(test)]

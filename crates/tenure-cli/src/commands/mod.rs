@@ -71,7 +71,7 @@ fn note_default_store(choice: &StoreChoice, out: &Output) {
     if choice.is_default {
         out.say(&format!(
             "electing on this machine, this user only ({}); use --store to elect across machines",
-            choice.url
+            choice.address()
         ));
     }
 }

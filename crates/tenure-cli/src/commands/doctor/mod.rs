@@ -21,7 +21,6 @@ use self::timing::RoundTrips;
 use super::in_time;
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, printable};
-use crate::redact::redact;
 use crate::store::{Opened, StoreChoice};
 
 /// Tell what the store promises, and what is wrong with the set-up before it hurts
@@ -125,7 +124,7 @@ pub(crate) async fn run(
 
 /// A store that nobody has used has nothing to examine, and is not created for being asked.
 fn missing(choice: &StoreChoice, out: &Output) -> Exit {
-    let url = redact(&choice.url).into_owned();
+    let url = choice.address();
     let sentence = "there is no such file yet; the first one to take part creates it";
     if out.json {
         out.data(&json!({ "store": url, "exists": false, "findings": [] }).to_string());
@@ -137,7 +136,7 @@ fn missing(choice: &StoreChoice, out: &Output) -> Exit {
 
 /// A store that can't even be opened, on a file system that several hosts may share for example.
 fn unusable(choice: &StoreChoice, error: &Error, out: &Output) -> Exit {
-    let url = redact(&choice.url).into_owned();
+    let url = choice.address();
     let finding = Finding::new(Level::Safety, format!("the store can't be used: {error}"))
         .because("nobody can lead without it")
         .so("mend that first, then ask the doctor again");
@@ -163,7 +162,7 @@ async fn examine(
     opened: &Opened,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let scheme = choice.url.split(':').next().unwrap_or_default();
+    let scheme = choice.scheme();
     match scheme {
         #[cfg(feature = "sqlite")]
         "sqlite" => {
@@ -173,11 +172,11 @@ async fn examine(
         }
         #[cfg(feature = "postgres")]
         scheme if scheme.starts_with("postgres") => {
-            in_time(postgres::examine(&choice.url, options.ttl, report)).await?;
+            in_time(postgres::examine(choice.url.expose(), options.ttl, report)).await?;
         }
         #[cfg(feature = "redis")]
         scheme if scheme.starts_with("redis") => {
-            in_time(redis::examine(&choice.url, options.ttl, report)).await?;
+            in_time(redis::examine(choice.url.expose(), options.ttl, report)).await?;
         }
         _ => {}
     }
