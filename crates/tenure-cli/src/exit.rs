@@ -56,7 +56,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let exit = match error.kind() {
             ErrorKind::Unavailable => Exit::UNAVAILABLE,
-            ErrorKind::Stopped => Exit::FAILED,
+            ErrorKind::Stopped | ErrorKind::Crashed => Exit::FAILED,
             _ => Exit::USAGE,
         };
         // Not the causes: the sentence says what to do, and they go to the log.

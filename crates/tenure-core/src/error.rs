@@ -20,6 +20,8 @@ pub enum ErrorKind {
     Corrupt,
     /// The election was stopped while somebody waited for it.
     Stopped,
+    /// What acts for the candidate has died: nobody campaigns any more. Build a new candidate.
+    Crashed,
 }
 
 /// What went wrong, in which store, while doing what.

@@ -53,7 +53,9 @@ impl From<Error> for Problem {
         let status = match error.kind() {
             ErrorKind::Config => StatusCode::BAD_REQUEST,
             ErrorKind::Unsupported => StatusCode::NOT_IMPLEMENTED,
-            ErrorKind::Unavailable | ErrorKind::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Unavailable | ErrorKind::Stopped | ErrorKind::Crashed => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             _ => StatusCode::BAD_GATEWAY,
         };
         Problem::new(status, error.to_string())

@@ -29,6 +29,7 @@ pub struct ElectionBuilder {
     metadata: Option<String>,
     term_floor: Option<Term>,
     fail_closed: bool,
+    at_once: bool,
     per_election_metrics: bool,
     #[cfg(feature = "sabotage")]
     sabotage: Option<tenure_core::Sabotage>,
@@ -54,6 +55,7 @@ impl ElectionBuilder {
             metadata: None,
             term_floor: None,
             fail_closed: false,
+            at_once: false,
             per_election_metrics: false,
             #[cfg(feature = "sabotage")]
             sabotage: None,
@@ -123,6 +125,16 @@ impl ElectionBuilder {
         self
     }
 
+    /// Gives the lease back at once after an orderly end, although
+    /// [`is_leader`](Election::is_leader) or a feed said that this instance leads. For programs
+    /// that have stopped what they do on such answers *before* they call
+    /// [`stop`](Election::stop) or [`resign`](Election::resign), and in which nobody else asks this
+    /// election to resign. Registered work is waited for all the same.
+    pub fn at_once(mut self) -> ElectionBuilder {
+        self.at_once = true;
+        self
+    }
+
     /// Counts this election by a label `election` of its own, beside `key_class`. A series for each
     /// name: for those who have few elections.
     pub fn per_election_metrics(mut self, wanted: bool) -> ElectionBuilder {
@@ -140,6 +152,10 @@ impl ElectionBuilder {
 
     /// Called when this instance begins to lead. If it returns a future, that is dropped when
     /// leadership is lost before it ends. A panic resigns.
+    ///
+    /// Give an [`on_lost`](ElectionBuilder::on_lost), too, which returns when the work has ended.
+    /// Without one, nobody says when that is, and an orderly hand-over waits for
+    /// [`Election::done`] or until the drain is over.
     pub fn on_elected<K, R: CallbackResult<K>>(
         mut self,
         call: impl Fn(Term) -> R + Send + Sync + 'static,
@@ -149,7 +165,10 @@ impl ElectionBuilder {
     }
 
     /// Called when this instance no longer leads, and only if it did. The lease is kept while the
-    /// returned future winds up, at most for the drain; then it is dropped.
+    /// returned future winds up, at most for the drain; then it is dropped, and the lease runs out.
+    ///
+    /// When it returns, that says for the whole reign that nobody works on: the lease is given
+    /// back, whoever else was told that this instance leads.
     pub fn on_lost<K, R: CallbackResult<K>>(
         mut self,
         call: impl Fn(Term) -> R + Send + Sync + 'static,
@@ -223,6 +242,7 @@ impl ElectionBuilder {
         let mut shared = Shared::new(name, candidate.id().clone(), timing, clock);
         shared.metadata = metadata;
         shared.per_election_metrics = self.per_election_metrics;
+        shared.at_once = self.at_once;
         let shared = Arc::new(shared);
         let office = runtime.as_ref().filter(|_| !self.handlers.is_empty()).map(|runtime| {
             let commands = candidate.commands().downgrade();
@@ -231,13 +251,14 @@ impl ElectionBuilder {
             runtime.spawn(office.run());
             orders
         });
+        let callbacks = self.callbacks.promises();
         let relay = runtime.filter(|_| !self.callbacks.is_empty()).map(|runtime| {
             let (notices, queue) = mpsc::channel(ROOM);
             let commands = candidate.commands().downgrade();
             runtime.spawn(Relay::new(self.callbacks, queue, &shared, commands, id).run());
             notices
         });
-        let new = NewSlot { id, settings, shared: shared.clone(), relay, office };
+        let new = NewSlot { id, settings, shared: shared.clone(), relay, callbacks, office };
         candidate.command(Command::Add(Box::new(new)))?;
         Ok(Election::new(Inner { id, shared, candidate }))
     }

@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 
 use tenure_core::{BoxFuture, Error, ErrorKind, Term};
 
+use crate::slot::Promises;
+
 /// What a callback may return: nothing, or a future of nothing.
 ///
 /// Implemented for `()` and for every `Future<Output = ()>`; the parameter only tells the two
@@ -54,6 +56,12 @@ impl Callbacks {
             && self.lost.is_none()
             && self.change.is_none()
             && self.error.is_none()
+    }
+
+    /// What they mean for those who are told "you lead".
+    pub(crate) fn promises(&self) -> Promises {
+        let answers = self.lost.is_some();
+        Promises { relies: self.elected.is_some() && !answers, answers }
     }
 }
 

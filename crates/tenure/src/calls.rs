@@ -2,38 +2,45 @@
 //!
 //! They stamp `sent_at` before a call leaves, group the ops of many elections into one call, and
 //! never drop a call to meet a timer: silence is turned into an unknown outcome for whoever can
-//! wait no longer, and the call goes on for the others. What handles ask has a lane of its own, so
-//! that it never takes the place of a renewal.
+//! wait no longer, and the call goes on for the others. Only a call that has hung for so long that
+//! sixteen others hang after it is dropped: its outcome is unknown already, and a store that never
+//! answers must not silence a candidate for good. What handles ask has a lane of its own, so that
+//! it never takes the place of a renewal.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{Error, Op, Reply, Store, Time};
 use tokio::sync::oneshot;
-use tokio::task::{Id, JoinSet};
+use tokio::task::{AbortHandle, Id, JoinSet};
 
 use crate::clock::AnyClock;
-use crate::telling::{miscounted, silent, store_panicked, too_many_calls};
+use crate::telling::{miscounted, silent, store_panicked};
 
 /// How many calls each lane makes at a time; what does not fit waits, unstamped, for one to end.
 const AT_ONCE: [usize; 2] = [8, 2];
-/// How many calls of a lane that nobody waits for may hang before it makes no more.
+/// How many calls of a lane that nobody waits for may hang; with one more, the oldest is dropped.
 const HANGING_MAX: usize = 16;
-/// Ops share a call only if the most patient of them is so many times as patient as the least.
+/// Ops share a call only if the most patient of them is at most so many times as patient as the
+/// least.
 const PATIENCE_RATIO: u32 = 4;
 
 /// Who waits for an answer.
 pub(crate) enum Caller {
-    Slot { id: u64, ticket: u64 },
-    Handle(oneshot::Sender<Reply>),
+    Slot {
+        id: u64,
+        ticket: u64,
+    },
+    /// Handles that asked the same.
+    Handles(Vec<oneshot::Sender<Reply>>),
 }
 
 impl Caller {
     fn lane(&self) -> usize {
         match self {
             Caller::Slot { .. } => 0,
-            Caller::Handle(_) => 1,
+            Caller::Handles(_) => 1,
         }
     }
 }
@@ -60,6 +67,7 @@ struct Call {
     callers: Vec<Option<(Caller, Duration)>>,
     /// When the first of those who still wait has waited enough; never if nobody does.
     times_out_at: Time,
+    task: Option<AbortHandle>,
 }
 
 impl Call {
@@ -92,58 +100,84 @@ impl Calls {
         }
     }
 
-    /// Leaves with the next [`flush`](Calls::flush) that has room for it.
+    /// Leaves with the next [`flush`](Calls::flush) that has room for it. Reads of one election
+    /// that have not left are one.
     pub(crate) fn add(&mut self, op: Op, caller: Caller, timeout: Duration) {
-        self.waiting[caller.lane()].push(Waiting { op, caller, timeout });
+        let waiting = &mut self.waiting[caller.lane()];
+        let caller = match caller {
+            Caller::Handles(handles) if matches!(op, Op::Read { .. }) => {
+                let same = waiting.iter_mut().find(|one| one.op == op && one.timeout == timeout);
+                if let Some(Waiting { caller: Caller::Handles(all), .. }) = same {
+                    all.extend(handles);
+                    return;
+                }
+                Caller::Handles(handles)
+            }
+            caller => caller,
+        };
+        waiting.push(Waiting { op, caller, timeout });
     }
 
-    /// Sends what has gathered; the answers to what can't be sent.
-    pub(crate) fn flush(&mut self, clock: &AnyClock) -> Vec<Answer> {
-        let mut answers = Vec::new();
+    /// Sends what has gathered.
+    pub(crate) fn flush(&mut self, clock: &AnyClock) {
         for (lane, at_once) in AT_ONCE.into_iter().enumerate() {
             // One call waits as long as its least patient caller, so they go by patience; the sort
             // is stable, and free where all are alike.
             self.waiting[lane].sort_by_key(|waiting| waiting.timeout);
             while !self.waiting[lane].is_empty() && self.busy(lane) < at_once {
                 let batch = self.next_batch(lane);
-                self.call(lane, batch, clock.now(), &mut answers);
+                self.call(lane, batch, clock.now());
             }
         }
-        answers
     }
 
     fn busy(&self, lane: usize) -> usize {
         self.under_way.values().filter(|call| call.lane == lane && !call.hangs()).count()
     }
 
-    fn hanging(&self, lane: usize) -> usize {
-        self.under_way.values().filter(|call| call.lane == lane && call.hangs()).count()
-    }
-
     fn next_batch(&mut self, lane: usize) -> Vec<Waiting> {
-        let waiting = &mut self.waiting[lane];
+        let waiting = std::mem::take(&mut self.waiting[lane]);
         let most = waiting.first().map(|first| first.timeout.saturating_mul(PATIENCE_RATIO));
-        let alike = waiting.partition_point(|waiting| Some(waiting.timeout) <= most);
-        let rest = waiting.split_off(alike.min(self.batch_limit));
-        std::mem::replace(waiting, rest)
+        let (mut batch, mut elections) = (Vec::new(), HashSet::new());
+        for one in waiting {
+            // A batch has one op of each election at most: that is the contract.
+            let fits = batch.len() < self.batch_limit
+                && Some(one.timeout) <= most
+                && elections.insert(one.op.election().clone());
+            let place = if fits { &mut batch } else { &mut self.waiting[lane] };
+            place.push(one);
+        }
+        batch
     }
 
-    fn call(&mut self, lane: usize, batch: Vec<Waiting>, now: Time, answers: &mut Vec<Answer>) {
+    /// Drops the calls that have hung longest, down to as many as may hang.
+    fn drop_hanging(&mut self, lane: usize) {
+        let hanging = |call: &&mut Call| call.lane == lane && call.hangs() && call.task.is_some();
+        let mut calls: Vec<&mut Call> = self.under_way.values_mut().filter(hanging).collect();
+        calls.sort_by_key(|call| call.sent_at);
+        let extra = (calls.len() + 1).saturating_sub(HANGING_MAX);
+        for call in calls.into_iter().take(extra) {
+            if let Some(task) = call.task.take() {
+                task.abort();
+            }
+        }
+    }
+
+    fn call(&mut self, lane: usize, batch: Vec<Waiting>, now: Time) {
         let mut ops = Vec::with_capacity(batch.len());
         let mut callers = Vec::with_capacity(batch.len());
         for Waiting { op, caller, timeout } in batch {
             ops.push(op);
             callers.push(Some((caller, timeout)));
         }
-        let mut call = Call { lane, sent_at: now, callers, times_out_at: Time::MAX };
-        if self.hanging(lane) >= HANGING_MAX {
-            answers.extend(answered(call, Err(too_many_calls(HANGING_MAX))));
-            return;
-        }
+        let mut call = Call { lane, sent_at: now, callers, times_out_at: Time::MAX, task: None };
         call.times_out_at = call.next_timeout().unwrap_or(Time::MAX);
+        self.drop_hanging(lane);
         let store = self.store.clone();
         let task = self.tasks.spawn(async move { store.apply(&ops).await });
-        self.under_way.insert(task.id(), call);
+        let id = task.id();
+        call.task = Some(task);
+        self.under_way.insert(id, call);
     }
 
     /// When somebody has waited enough.
@@ -253,19 +287,19 @@ mod tests {
         (store.clone(), Calls::new(store))
     }
 
-    fn read() -> Op {
-        Op::Read { election: Name::new("jobs").unwrap() }
+    fn read(election: &str) -> Op {
+        Op::Read { election: Name::new(election).unwrap() }
     }
 
     fn add_slot(calls: &mut Calls, id: u64, timeout_ms: u64) {
         let caller = Caller::Slot { id, ticket: id };
-        calls.add(read(), caller, Duration::from_millis(timeout_ms));
+        calls.add(read(&format!("jobs-{id}")), caller, Duration::from_millis(timeout_ms));
     }
 
     fn who(answers: &[Answer]) -> Vec<(u64, bool)> {
         let who = answers.iter().map(|answer| match answer.caller {
             Caller::Slot { id, .. } => (id, matches!(answer.reply, Reply::Seen(_))),
-            Caller::Handle(_) => unreachable!("only slots ask here"),
+            Caller::Handles(_) => unreachable!("only slots ask here"),
         });
         who.collect()
     }
@@ -276,7 +310,7 @@ mod tests {
         let clock = AnyClock::Boot;
         add_slot(&mut calls, 1, 100);
         add_slot(&mut calls, 2, 400);
-        assert!(calls.flush(&clock).is_empty());
+        calls.flush(&clock);
         let first = calls.next_timeout().unwrap();
         assert_eq!(who(&calls.silent(first)), [(1, false)]);
         assert!(calls.next_timeout().unwrap() > first, "the other one waits on");
@@ -298,14 +332,18 @@ mod tests {
         assert_eq!(answers[1], [(2, true), (4, true)]);
     }
 
+    fn ask(calls: &mut Calls, op: Op) -> oneshot::Receiver<Reply> {
+        let (done, reply) = oneshot::channel();
+        calls.add(op, Caller::Handles(vec![done]), Duration::from_secs(1));
+        reply
+    }
+
     #[tokio::test]
     async fn what_handles_ask_takes_no_slots_place_and_shares_calls() {
         let (store, mut calls) = gated();
         let mut replies = Vec::new();
-        for _ in 0..50 {
-            let (done, reply) = oneshot::channel();
-            calls.add(read(), Caller::Handle(done), Duration::from_secs(1));
-            replies.push(reply);
+        for number in 0..50 {
+            replies.push(ask(&mut calls, read(&number.to_string())));
             calls.flush(&AnyClock::Boot);
         }
         assert_eq!(calls.busy(1), AT_ONCE[1]);
@@ -322,5 +360,57 @@ mod tests {
         let mut sizes = store.sizes.lock().unwrap().clone();
         sizes.sort_unstable();
         assert_eq!(sizes, [1, 1, 1, 48]);
+    }
+
+    #[tokio::test]
+    async fn a_call_has_one_op_of_each_election_at_most() {
+        let (store, mut calls) = gated();
+        let name = || Name::new("jobs").unwrap();
+        let _replies: Vec<_> = [
+            ask(&mut calls, read("jobs")),
+            ask(&mut calls, Op::Ask { election: name(), term: None }),
+            ask(&mut calls, read("jobs")),
+            ask(&mut calls, read("other")),
+        ]
+        .into();
+        calls.flush(&AnyClock::Boot);
+        store.gate.add_permits(2);
+        let mut told = 0;
+        for _ in 0..2 {
+            for answer in calls.ended().await {
+                let Caller::Handles(handles) = answer.caller else { unreachable!("no slots ask") };
+                told += handles.len();
+            }
+        }
+        assert_eq!(told, 4, "two who ask the same share a read");
+        let mut sizes = store.sizes.lock().unwrap().clone();
+        sizes.sort_unstable();
+        assert_eq!(sizes, [1, 2]);
+    }
+
+    #[tokio::test]
+    async fn a_store_that_never_answers_is_asked_on_and_on() {
+        let (store, mut calls) = gated();
+        let clock = AnyClock::Boot;
+        for round in 0..HANGING_MAX * 3 {
+            add_slot(&mut calls, 1, 0);
+            calls.flush(&clock);
+            assert_eq!(who(&calls.silent(Time::MAX)), [(1, false)]);
+            // What was dropped ends, and nobody waits for it.
+            while calls.under_way.len() > HANGING_MAX {
+                assert!(calls.ended().await.is_empty());
+            }
+            tokio::task::yield_now().await;
+            assert_eq!(store.sizes.lock().unwrap().len(), round + 1);
+        }
+        add_slot(&mut calls, 2, 60_000);
+        calls.flush(&clock);
+        store.gate.add_permits(HANGING_MAX + 1);
+        loop {
+            let answers = who(&calls.ended().await);
+            if !answers.is_empty() {
+                break assert_eq!(answers, [(2, true)], "once it answers, it is heard");
+            }
+        }
     }
 }

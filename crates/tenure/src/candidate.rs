@@ -8,10 +8,12 @@ use std::time::Duration;
 use tenure_core::{CandidateId, Clock, Error, ErrorKind, Name, Op, Reply, Store, StoreInfo};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::announcer::Announcer;
 use crate::builder::{ElectionBuilder, Source};
 use crate::clock::AnyClock;
 use crate::command::{Command, Commands, Names};
 use crate::driver::Driver;
+use crate::telemetry::Telemetry;
 
 /// One process incarnation that takes part in elections on one store.
 ///
@@ -106,6 +108,12 @@ impl Candidate {
         )))
     }
 
+    /// The handles of this name are gone: another election of it may be built. It begins when the
+    /// driver has ended the one before.
+    pub(crate) fn free(&self, name: &Name) {
+        self.inner.names.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
     pub(crate) fn command(&self, command: Command) -> Result<(), Error> {
         self.inner.commands.send(command).map_err(|_| driver_gone())
     }
@@ -145,7 +153,8 @@ impl CandidateBuilder {
         self
     }
 
-    /// Makes the candidate and starts its driver's thread. The thread ends when the last handle to
+    /// Makes the candidate and starts its threads: the driver's, which runs no code of yours, and
+    /// those that wake your tasks and call your subscriber and recorder. They end when the last handle to
     /// the candidate and its elections is gone and what they held is given back.
     ///
     /// # Errors
@@ -156,7 +165,7 @@ impl CandidateBuilder {
         let info = self.store.info();
         let (commands, receiver) = mpsc::unbounded_channel();
         let names = Names::default();
-        spawn_driver(self.store.clone(), self.clock.clone(), receiver, names.clone())?;
+        spawn_driver(self.store.clone(), self.clock.clone(), receiver)?;
         let next_slot = AtomicU64::new(0);
         let (store, clock) = (self.store, self.clock);
         let inner = Inner { id, info, store, clock, commands, names, next_slot };
@@ -180,24 +189,33 @@ fn spawn_driver(
     store: Arc<dyn Store>,
     clock: AnyClock,
     commands: mpsc::UnboundedReceiver<Command>,
-    names: Names,
 ) -> Result<(), Error> {
     let no_thread = |error: std::io::Error| {
         Error::new(ErrorKind::Unavailable, "the driver's thread can't be started").caused_by(error)
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
+    let announcer = Announcer::start(clock.clone())?;
+    let telemetry = Telemetry::start()?;
     std::thread::Builder::new()
         .name("tenure-driver".to_owned())
         .spawn(move || {
-            runtime.block_on(async move { Driver::new(store, clock, commands, names).run().await });
-            // Calls that hang must not keep the thread.
-            runtime.shutdown_background();
+            // What the store logs here goes the same way as what the driver does (L2).
+            tracing::subscriber::with_default(telemetry.subscriber(), || {
+                runtime.block_on(async move {
+                    Driver::new(store, clock, commands, announcer, telemetry).run().await;
+                });
+                // Calls that hang must not keep the thread.
+                runtime.shutdown_background();
+            });
         })
         .map_err(no_thread)?;
     Ok(())
 }
 
 pub(crate) fn driver_gone() -> Error {
-    Error::new(ErrorKind::Stopped, "the candidate's driver has ended")
+    Error::new(
+        ErrorKind::Crashed,
+        "the candidate's driver has ended; build a new candidate, and report this as a bug",
+    )
 }

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::channels::Order;
 use crate::relay::Notice;
 use crate::shared::Shared;
-use crate::slot::Done;
+use crate::slot::{Done, Promises};
 
 /// One wish.
 pub(crate) enum Command {
@@ -49,7 +49,14 @@ pub(crate) enum Command {
         id: u64,
         term: Term,
     },
+    /// The callbacks have ended; whether `on_lost` has returned.
     RelayDone {
+        id: u64,
+        term: Term,
+        returned: bool,
+    },
+    /// Everybody who was told "you lead" in this reign is done.
+    Done {
         id: u64,
         term: Term,
     },
@@ -71,16 +78,38 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    /// The election that it is about.
+    pub(crate) fn election(&self) -> Option<u64> {
+        match self {
+            Command::Start { id, .. }
+            | Command::Observe { id, .. }
+            | Command::Stop { id, .. }
+            | Command::Resign { id, .. }
+            | Command::Enter { id, .. }
+            | Command::Exit { id, .. }
+            | Command::TenureEnded { id, .. }
+            | Command::WorkEnded { id, .. }
+            | Command::RelayDone { id, .. }
+            | Command::Done { id, .. }
+            | Command::Listening { id, .. }
+            | Command::Remove { id } => Some(*id),
+            Command::Add(_) | Command::Sync { .. } | Command::Apply { .. } => None,
+        }
+    }
+}
+
 pub(crate) struct NewSlot {
     pub(crate) id: u64,
     pub(crate) settings: Settings,
     pub(crate) shared: Arc<Shared>,
     pub(crate) relay: Option<mpsc::Sender<Notice>>,
+    pub(crate) callbacks: Promises,
     pub(crate) office: Option<mpsc::UnboundedSender<Order>>,
 }
 
 pub(crate) type Commands = mpsc::UnboundedSender<Command>;
 pub(crate) type WeakCommands = mpsc::WeakUnboundedSender<Command>;
 
-/// The names that a driver carries, so that one candidate enters each election once.
+/// The names for which there are handles, so that one candidate enters each election once.
 pub(crate) type Names = Arc<Mutex<HashSet<Name>>>;

@@ -1,21 +1,25 @@
 //! The driver: one thread that carries any number of elections over one store.
 //!
 //! It owns the machines and the timer; `calls` has the calls to the store. User code never runs
-//! here, so a blocked program neither delays a renewal nor is waited for. Should it panic all the
-//! same (a subscriber or a recorder of the user's runs on it), everybody who works is told.
+//! here (L2), so a blocked program neither delays a renewal nor is waited for: `announcer` calls
+//! wakers, `telemetry` subscribers and recorders. Should it panic all the same (a store runs on
+//! it), everybody who works is told.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use tenure_core::{BoxFuture, Hint, Hints, Input, Machine, Name, Op, Past, Store, Time};
+use tenure_core::{BoxFuture, Hint, Hints, Input, Name, Op, Store, Time};
 use tokio::sync::mpsc;
 
+use crate::announcer::Announcer;
 use crate::calls::{Answer, Caller, Calls};
 use crate::clock::AnyClock;
-use crate::command::{Command, Names, NewSlot};
+use crate::command::{Command, NewSlot};
+use crate::pasts::Pasts;
 use crate::schedule::Schedule;
 use crate::slot::{Io, Slot};
+use crate::telemetry::Telemetry;
 
 /// Marks the schedule's keys that stand for a slot's patience, not for its machine.
 pub(crate) const PATIENCE: u64 = 1 << 63;
@@ -27,10 +31,14 @@ const COMMANDS_AT_ONCE: usize = 1024;
 pub(crate) struct Driver {
     clock: AnyClock,
     commands: mpsc::UnboundedReceiver<Command>,
-    names: Names,
+    announcer: Arc<Announcer>,
+    telemetry: Telemetry,
     slots: HashMap<u64, Slot>,
     by_name: HashMap<Name, u64>,
-    past: HashMap<Name, Past>,
+    /// Elections that begin when one of the same name, whose handles are gone, has ended; with what
+    /// was asked of them meanwhile.
+    parked: HashMap<Name, VecDeque<Parked>>,
+    pasts: Pasts,
     schedule: Schedule,
     rng: fastrand::Rng,
     sends: Vec<(u64, Op)>,
@@ -39,22 +47,30 @@ pub(crate) struct Driver {
     tickets: u64,
 }
 
+struct Parked {
+    new: NewSlot,
+    asked: Vec<Command>,
+}
+
 impl Driver {
     pub(crate) fn new(
         store: Arc<dyn Store>,
         clock: AnyClock,
         commands: mpsc::UnboundedReceiver<Command>,
-        names: Names,
+        announcer: Arc<Announcer>,
+        telemetry: Telemetry,
     ) -> Driver {
         let hints = Some(store.hints());
         Driver {
             calls: Calls::new(store),
             clock,
             commands,
-            names,
+            announcer,
+            telemetry,
             slots: HashMap::new(),
             by_name: HashMap::new(),
-            past: HashMap::new(),
+            parked: HashMap::new(),
+            pasts: Pasts::default(),
             schedule: Schedule::default(),
             rng: fastrand::Rng::new(),
             sends: Vec::new(),
@@ -114,28 +130,24 @@ impl Driver {
 
     /// Hands over what has gathered, and sends it in as few calls as the store allows.
     fn flush(&mut self) {
-        loop {
-            for (id, op) in std::mem::take(&mut self.sends) {
-                let Some(slot) = self.slots.get_mut(&id) else { continue };
-                self.tickets += 1;
-                slot.ticket = Some(self.tickets);
-                let caller = Caller::Slot { id, ticket: self.tickets };
-                self.calls.add(op, caller, slot.shared().timing.call_timeout());
-            }
-            let refused = self.calls.flush(&self.clock);
-            if refused.is_empty() {
-                return;
-            }
-            self.take_answers(refused);
+        for (id, op) in std::mem::take(&mut self.sends) {
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            self.tickets += 1;
+            slot.ticket = Some(self.tickets);
+            let caller = Caller::Slot { id, ticket: self.tickets };
+            self.calls.add(op, caller, slot.shared().timing.call_timeout());
         }
+        self.calls.flush(&self.clock);
     }
 
     fn take_answers(&mut self, answers: Vec<Answer>) {
         let now = self.clock.now();
         for Answer { caller, sent_at, reply } in answers {
             match caller {
-                Caller::Handle(done) => {
-                    let _gone = done.send(reply);
+                Caller::Handles(handles) => {
+                    for done in handles {
+                        self.announcer.reply(done, reply.clone());
+                    }
                 }
                 Caller::Slot { id, ticket } => self.with_slot(id, |slot, io| {
                     if slot.ticket == Some(ticket) {
@@ -176,6 +188,7 @@ impl Driver {
 
     fn take(&mut self, command: Command) {
         let now = self.clock.now();
+        let Some(command) = self.keep_for_parked(command) else { return };
         match command {
             Command::Add(new) => self.add(*new),
             Command::Start { id, done } => self.with_slot(id, |s, io| s.start(now, done, io)),
@@ -192,9 +205,10 @@ impl Driver {
             Command::WorkEnded { id, term } => {
                 self.with_slot(id, |slot, io| slot.work_ended(now, term, io));
             }
-            Command::RelayDone { id, term } => {
-                self.with_slot(id, |slot, io| slot.relay_done(now, term, io));
+            Command::RelayDone { id, term, returned } => {
+                self.with_slot(id, |slot, io| slot.relay_done(now, term, returned, io));
             }
+            Command::Done { id, term } => self.with_slot(id, |s, io| s.done(now, term, io)),
             Command::Listening { id, term, done } => {
                 self.with_slot(id, |slot, io| slot.listening(now, term, done, io));
             }
@@ -202,24 +216,59 @@ impl Driver {
                 slot.removed = true;
                 slot.follow_wishes(now, io);
             }),
-            Command::Sync { done } => {
-                let _gone = done.send(());
-            }
+            Command::Sync { done } => self.announcer.turn_taken(done),
             Command::Apply { op, timeout, done } => {
-                self.calls.add(op, Caller::Handle(done), timeout);
+                self.calls.add(op, Caller::Handles(vec![done]), timeout);
             }
         }
     }
 
+    /// Begins an election, or has it wait until the one before it of the same name has ended.
     fn add(&mut self, new: NewSlot) {
         let name = new.settings.election.clone();
-        let past = self.past.remove(&name).unwrap_or_default();
-        let machine = Machine::resume(new.settings, past);
-        self.by_name.insert(name, new.id);
-        self.slots.insert(new.id, Slot::new(new.id, machine, new.shared, new.relay, new.office));
+        if self.by_name.contains_key(&name) {
+            let parked = Parked { new, asked: Vec::new() };
+            self.parked.entry(name).or_default().push_back(parked);
+            return;
+        }
+        let id = new.id;
+        let past = self.pasts.take(&name);
+        self.by_name.insert(name, id);
+        let (announcer, telemetry) = (self.announcer.clone(), self.telemetry.clone());
+        self.slots.insert(id, Slot::new(new, past, announcer, telemetry));
+    }
+
+    /// Puts away what is asked of an election that has not begun.
+    fn keep_for_parked(&mut self, command: Command) -> Option<Command> {
+        if self.parked.is_empty() {
+            return Some(command);
+        }
+        let id = command.election();
+        let parked = self.parked.values_mut().flatten().find(|parked| Some(parked.new.id) == id);
+        match parked {
+            Some(parked) => parked.asked.push(command),
+            None => return Some(command),
+        }
+        None
+    }
+
+    /// The election of this name has ended: the next one of it may begin.
+    fn unpark(&mut self, name: &Name) {
+        let Some(waiting) = self.parked.get_mut(name) else { return };
+        let next = waiting.pop_front();
+        if waiting.is_empty() {
+            self.parked.remove(name);
+        }
+        if let Some(Parked { new, asked }) = next {
+            self.add(new);
+            for command in asked {
+                self.take(command);
+            }
+        }
     }
 
     fn remove_all(&mut self) {
+        // All handles are gone, so those that wait to begin have been removed themselves.
         let ids: Vec<u64> = self.slots.keys().copied().collect();
         for id in ids {
             self.take(Command::Remove { id });
@@ -233,13 +282,13 @@ impl Driver {
         act(slot, &mut Io { schedule, rng, sends });
         if slot.removed && slot.machine().is_out() {
             let name = slot.shared().election.clone();
-            self.past.insert(name.clone(), slot.machine().past());
+            self.pasts.keep(name.clone(), slot.machine().past());
             self.slots.remove(&id);
             self.schedule.clear(id);
             self.schedule.clear(id | PATIENCE);
             self.schedule.clear(id | LISTENING);
             self.by_name.remove(&name);
-            self.names.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            self.unpark(&name);
         }
     }
 }

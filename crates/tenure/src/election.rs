@@ -10,13 +10,15 @@ use tokio::sync::oneshot;
 use crate::builder::{ElectionBuilder, Source};
 use crate::candidate::{Candidate, driver_gone};
 use crate::command::Command;
+use crate::pulse::Pulse;
 use crate::shared::{Phase, Reign, Shared};
 use crate::{Changes, Events, Leader, Tenure};
 
 /// One candidate's part in one election. Cloning is cheap and gives another handle to the same.
 ///
 /// Taking part goes on until [`stop`](Election::stop), or until the last handle and the last
-/// [`Tenure`] are dropped, which withdraws without waiting.
+/// [`Tenure`] are dropped, which withdraws without waiting. `stop().await` is the way out where
+/// somebody may rely on an answer of [`is_leader`](Election::is_leader).
 ///
 /// # Examples
 /// ```
@@ -26,9 +28,8 @@ use crate::{Changes, Events, Leader, Tenure};
 /// # #[tokio::main] async fn main() -> Result<(), tenure::Error> {
 /// let store = Arc::new(MemoryStore::new());
 /// let election = Election::builder("nightly-report", store).start().await?;
-/// if election.is_leader() {
-///     println!("this instance sends the report, as term {}", election.term().unwrap());
-/// }
+/// let sent = election.run_if_leader(async { "the report" }).await;
+/// assert_eq!(sent, Some("the report"));
 /// election.stop().await?;
 /// # Ok(()) }
 /// ```
@@ -57,14 +58,52 @@ impl Election {
     /// May I start something? True while leading, false from the step-down on, by itself, even if
     /// everything else in the process hangs. One load, and one clock read only while leading:
     /// cheap enough for a tight loop.
+    ///
+    /// What you start on such an answer is not known here, so the reign is *relied upon* (I8):
+    /// after an orderly end its lease is kept until you say [`done`](Election::done), at the latest
+    /// until the drain is over. So what you start must end within the drain
+    /// ([`Timing::drain`](crate::Timing)). Work that is registered, in [`lead`](Election::lead),
+    /// [`run_if_leader`](Election::run_if_leader) or under a [`Tenure`], is waited for instead, and
+    /// handed over as soon as it has ended. To show the answer only, use [`peek`](Election::peek).
     #[inline]
     pub fn is_leader(&self) -> bool {
-        self.inner.shared.is_leader()
+        self.inner.shared.vouch()
     }
 
-    /// The term this instance leads now.
+    /// The term this instance leads now. As [`is_leader`](Election::is_leader), this answer is
+    /// relied upon.
     pub fn term(&self) -> Option<Term> {
         self.inner.shared.term()
+    }
+
+    /// Says that all work of this term has ended that was started because
+    /// [`is_leader`](Election::is_leader), [`term`](Election::term),
+    /// [`standing`](Election::standing), a feed or `on_elected` said that this instance leads. If
+    /// the term was stepped down from, its lease is given back now instead of at the end of the
+    /// drain. While it is led, this counts for the answers so far; the next one is relied upon
+    /// again. A term that is over is none of its business: nothing happens.
+    ///
+    /// # Errors
+    /// `Crashed` if nobody acts for this candidate any more.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tenure::{Election, MemoryStore};
+    /// # #[tokio::main] async fn main() -> Result<(), tenure::Error> {
+    /// let election = Election::builder("invoices", Arc::new(MemoryStore::new())).start().await?;
+    /// if let Some(term) = election.term() {
+    ///     // ... work as term `term`, and when it has ended:
+    ///     election.done(term)?;
+    /// }
+    /// election.stop().await?; // does not wait for the drain
+    /// # Ok(()) }
+    /// ```
+    pub fn done(&self, term: Term) -> Result<(), Error> {
+        if self.inner.shared.done(term) {
+            return Ok(());
+        }
+        self.inner.command(Command::Done { id: self.inner.id, term })
     }
 
     /// The election's name.
@@ -122,6 +161,9 @@ impl Election {
     /// Takes no further part: tells the work to stop, waits for it (at most the drain, then it is
     /// aborted), gives the lease back. Safe on a follower and when stopped already.
     ///
+    /// If somebody relies on the reign (see [`is_leader`](Election::is_leader)), this returns when
+    /// they are [`done`](Election::done), or when the drain is over.
+    ///
     /// # Cancel safety
     /// Cancel safe: stopping goes on without the future.
     ///
@@ -157,7 +199,8 @@ impl Election {
     /// Cancel safe: dropping the future withdraws, unless the election was started.
     ///
     /// # Errors
-    /// `Stopped` if the election is stopped meanwhile.
+    /// `Stopped` if the election is stopped meanwhile, `Crashed` if nobody acts for this candidate
+    /// any more.
     pub async fn campaign(&self) -> Result<Tenure, Error> {
         let stops = self.inner.shared.status.borrow().stops;
         self.campaign_since(stops).await
@@ -190,8 +233,8 @@ impl Election {
 
     /// Runs `work` each time this instance leads. On loss the work is told through its tenure's
     /// [`lost`](Tenure::lost); if it has not ended when its time is over it is dropped. Then the
-    /// next reign is waited for. Returns what the work returns if it ends by itself while leading,
-    /// and `None` once the election is stopped.
+    /// next reign is waited for. Returns what the work returns if it ends while its lease may be
+    /// trusted, also while it winds up; and `None` once the election is stopped.
     ///
     /// A panic of the work gives up leadership and goes on to the caller.
     ///
@@ -199,7 +242,7 @@ impl Election {
     /// Cancel safe: dropping the future drops the work and resigns.
     ///
     /// # Errors
-    /// `Stopped` if the candidate's driver has ended.
+    /// `Crashed` if nobody acts for this candidate any more.
     ///
     /// # Examples
     /// ```
@@ -227,17 +270,27 @@ impl Election {
                 Err(error) if error.kind() == ErrorKind::Stopped => return Ok(None),
                 Err(error) => return Err(error),
             };
+            // The bell rings before user code is called: work that blocks at once is noticed.
+            let bell = tenure.bell();
+            let working = work(tenure.clone());
             let value = tokio::select! {
-                value = work(tenure.clone()) => Some(value),
-                () = told_to_end(&tenure) => None,
+                biased;
+                () = told_to_end(&tenure, &bell) => None,
+                value = working => Some(value),
             };
-            let by_itself = tenure.is_leader();
+            // What ended while trust lasted counts, also if it was winding up.
+            let counts = tenure.is_current();
+            drop(bell);
             let vacated = tenure.ask_to_resign()?;
             drop(tenure);
-            if let Ok(Err(error)) = vacated.await {
-                tracing::warn!(%error, "the lease was not given back");
+            match vacated.await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "the lease was not given back"),
+                // What was done in time is done, whatever has become of the driver.
+                Err(_) if counts && value.is_some() => return Ok(value),
+                Err(_) => return Err(driver_gone()),
             }
-            if value.is_some() && by_itself {
+            if value.is_some() && counts {
                 return Ok(value);
             }
         }
@@ -250,8 +303,8 @@ impl Election {
     /// # Cancel safety
     /// As cancel safe as the work.
     pub async fn run_if_leader<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let reign = self.inner.shared.status.borrow().reign.clone();
-        let reign = reign.filter(|reign| self.is_leader() && reign.enter())?;
+        let shared = &self.inner.shared;
+        let reign = shared.reign_if(|| shared.leads()).filter(|reign| reign.enter())?;
         let working = Working { inner: &self.inner, reign };
         let mut phase = working.reign.phase.subscribe();
         let pulse = self.inner.shared.pulses.listen();
@@ -290,12 +343,19 @@ impl Election {
         Some(leader)
     }
 
-    /// Everything that happens from now on, in order.
+    /// Everything that happens from now on, in order. A reign that it tells of is relied upon, as by
+    /// [`is_leader`](Election::is_leader).
     pub fn events(&self) -> Events {
-        Events::of(&self.inner.shared)
+        Events::of(&self.inner.shared, true)
     }
 
-    /// The term led, each time it changes. Lost and regained is never the same value.
+    /// The same for showing it, and not for acting on it: see [`peek`](Election::peek).
+    pub fn peek_events(&self) -> Events {
+        Events::of(&self.inner.shared, false)
+    }
+
+    /// The term led, each time it changes. Lost and regained is never the same value. A reign that
+    /// it tells of is relied upon, as by [`is_leader`](Election::is_leader).
     pub fn changes(&self) -> Changes {
         Changes::of(self.inner.shared.clone())
     }
@@ -316,7 +376,7 @@ impl fmt::Debug for Election {
         f.debug_struct("Election")
             .field("name", self.name())
             .field("candidate", self.candidate())
-            .field("term", &self.term())
+            .field("term", &self.inner.shared.peek_term())
             .finish_non_exhaustive()
     }
 }
@@ -329,7 +389,19 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.shared.lead.is_relied_upon() && !self.shared.at_once {
+            let (election, term) = (self.shared.election.as_str(), self.shared.peek_term());
+            tracing::warn!(
+                election,
+                ?term,
+                "the last handle was dropped in a reign that somebody relies on; its lease is kept \
+                 until the drain is over, if this process lives so long: `stop().await` is the way \
+                 out"
+            );
+        }
         let _driver_gone = self.command(Command::Remove { id: self.id });
+        // Afterwards: an election that is built from now on comes after this one.
+        self.candidate.free(&self.shared.election);
     }
 }
 
@@ -375,9 +447,13 @@ impl Drop for Working<'_> {
     }
 }
 
-async fn told_to_end(tenure: &Tenure) {
-    tenure.lost().await;
-    tenure.ended().await;
+async fn told_to_end(tenure: &Tenure, bell: &Pulse) {
+    tenure.lost_by(bell).await;
+    // While it winds up it still answers: it must be heard that it can be told.
+    tokio::select! {
+        _ = tenure.ended() => {}
+        () = bell.answer() => {}
+    }
 }
 
 fn stopped_meanwhile() -> Error {

@@ -1,29 +1,94 @@
 //! Feeds: what happens in an election, and the term that is led.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenure_core::{Term, Time};
-use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::Notify;
 
 use crate::Event;
 use crate::clock::AnyClock;
 use crate::shared::Shared;
 
+/// How many events wait for a reader that is late.
+const ROOM: usize = 1024;
+
+/// What waits for one reader.
+#[derive(Default)]
+pub(crate) struct FeedQueue {
+    // A std mutex: it is held while one event is moved, never across an await.
+    waiting: Mutex<Waiting>,
+    bell: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    events: VecDeque<(Time, Event)>,
+    /// How many did not fit, since the last one that says so.
+    missed: u64,
+    closed: bool,
+}
+
+/// Why there is no event.
+enum Nothing {
+    Yet,
+    AnyMore,
+}
+
+impl FeedQueue {
+    /// A reader that is too late gets a count instead of a gap. Wakes nobody.
+    pub(crate) fn push(&self, at: Time, event: &Event) {
+        let mut waiting = self.waiting();
+        // The count goes first, so that the reader knows where they are missing.
+        if waiting.missed > 0 && waiting.events.len() < ROOM {
+            let count = std::mem::take(&mut waiting.missed);
+            waiting.events.push_back((at, Event::Missed { count }));
+        }
+        if waiting.events.len() < ROOM {
+            waiting.events.push_back((at, event.clone()));
+        } else {
+            waiting.missed += 1;
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.waiting().closed = true;
+    }
+
+    /// Wakes the reader.
+    pub(crate) fn wake(&self) {
+        self.bell.notify_one();
+    }
+
+    /// What there is already. A reader that missed some and has read the rest is told so, without
+    /// waiting for something to happen.
+    fn take(&self, now: impl Fn() -> Time) -> Result<(Time, Event), Nothing> {
+        let mut waiting = self.waiting();
+        if let Some(next) = waiting.events.pop_front() {
+            return Ok(next);
+        }
+        match std::mem::take(&mut waiting.missed) {
+            0 if waiting.closed => Err(Nothing::AnyMore),
+            0 => Err(Nothing::Yet),
+            count => Ok((now(), Event::Missed { count })),
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// What happens in one election, in order.
 pub struct Events {
-    receiver: mpsc::Receiver<(Time, Event)>,
-    /// How many did not fit, since the last one that says so.
-    missed: Arc<AtomicU64>,
+    queue: Arc<FeedQueue>,
     clock: AnyClock,
 }
 
 impl Events {
-    pub(crate) fn of(shared: &Shared) -> Events {
-        let (receiver, missed) = shared.subscribe();
-        Events { receiver, missed, clock: shared.clock.clone() }
+    pub(crate) fn of(shared: &Shared, vouches: bool) -> Events {
+        Events { queue: shared.subscribe(vouches), clock: shared.clock.clone() }
     }
 
     /// The next event; `None` once the election is gone.
@@ -40,24 +105,17 @@ impl Events {
     /// # Cancel safety
     /// Cancel safe: no event is lost.
     pub async fn next_at(&mut self) -> Option<(Time, Event)> {
-        match self.try_next_at() {
-            Ok(next) => Some(next),
-            Err(TryRecvError::Disconnected) => None,
-            Err(TryRecvError::Empty) => self.receiver.recv().await,
+        loop {
+            match self.take() {
+                Ok(next) => return Some(next),
+                Err(Nothing::AnyMore) => return None,
+                Err(Nothing::Yet) => self.queue.bell.notified().await,
+            }
         }
     }
 
-    /// What there is already. A reader that missed some and has read the rest is told so, without
-    /// waiting for something to happen.
-    fn try_next_at(&mut self) -> Result<(Time, Event), TryRecvError> {
-        let empty = match self.receiver.try_recv() {
-            Ok(next) => return Ok(next),
-            Err(empty) => empty,
-        };
-        match self.missed.swap(0, Ordering::AcqRel) {
-            0 => Err(empty),
-            count => Ok((self.clock.now(), Event::Missed { count })),
-        }
+    fn take(&self) -> Result<(Time, Event), Nothing> {
+        self.queue.take(|| self.clock.now())
     }
 }
 
@@ -78,8 +136,9 @@ pub struct Changes {
 
 impl Changes {
     pub(crate) fn of(shared: Arc<Shared>) -> Changes {
-        let events = Events::of(&shared);
-        Changes { events, leading: shared.term(), shared, missed: false }
+        let events = Events::of(&shared, true);
+        let leading = shared.peek_term();
+        Changes { events, leading, shared, missed: false }
     }
 
     /// The next change: the term that began, or `None` at its end; the outer `None` once the
@@ -109,10 +168,10 @@ impl Changes {
     /// The next event; an inner `None` when all has been read after some were missed.
     async fn next_event(&mut self) -> Option<Option<Event>> {
         if self.missed {
-            match self.events.try_next_at() {
+            match self.events.take() {
                 Ok((_, event)) => return Some(Some(event)),
-                Err(TryRecvError::Disconnected) => return None,
-                Err(TryRecvError::Empty) => {
+                Err(Nothing::AnyMore) => return None,
+                Err(Nothing::Yet) => {
                     self.missed = false;
                     return Some(None);
                 }
@@ -146,29 +205,34 @@ mod tests {
     fn lead(shared: &Shared, number: u64) -> Event {
         let term = Term::new(number).unwrap();
         let reign = Arc::new(Reign::new(term, Time::ZERO, Time::MAX));
-        shared.set_start_until(Some(Time::MAX));
+        shared.lead.begin(u64::MAX, false);
         shared.status.send_modify(|status| status.reign = Some(reign));
         Event::Elected { term }
     }
 
     fn lose(shared: &Shared, number: u64) -> Event {
-        shared.set_start_until(None);
+        shared.lead.end();
         shared.status.send_modify(|status| status.reign = None);
         let (term, reason) = (Term::new(number).unwrap(), Reason::Resigned);
         Event::Draining { term, reason, left: Duration::ZERO }
     }
 
+    fn emit(shared: &Shared, event: &Event) {
+        shared.emit(Time::ZERO, event);
+        shared.wake_feeds();
+    }
+
     /// Fills the feeds of those who do not read.
     fn flood(shared: &Shared) {
         for _ in 0..3_000 {
-            shared.emit(Time::ZERO, &Event::StoreBack);
+            emit(shared, &Event::StoreBack);
         }
     }
 
     #[tokio::test]
     async fn a_late_reader_is_told_how_many_it_missed_though_nothing_else_happens() {
         let shared = shared();
-        let mut events = Events::of(&shared);
+        let mut events = Events::of(&shared, true);
         flood(&shared);
         let mut read = 0;
         loop {
@@ -178,26 +242,27 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        shared.emit(Time::ZERO, &Event::StoreBack);
+        emit(&shared, &Event::StoreBack);
         assert!(matches!(events.next().await, Some(Event::StoreBack)), "and it is told once");
         shared.close_feeds();
+        shared.wake_feeds();
         assert!(events.next().await.is_none());
     }
 
     #[tokio::test]
     async fn changes_that_were_missed_are_made_up_for() {
         let shared = shared();
-        shared.emit(Time::ZERO, &lead(&shared, 1));
+        emit(&shared, &lead(&shared, 1));
         let mut changes = Changes::of(shared.clone());
         flood(&shared);
-        shared.emit(Time::ZERO, &lose(&shared, 1));
+        emit(&shared, &lose(&shared, 1));
         assert_eq!(changes.next().await, Some(None), "the loss did not fit");
         flood(&shared);
-        shared.emit(Time::ZERO, &lead(&shared, 2));
-        shared.emit(Time::ZERO, &lose(&shared, 2));
-        shared.emit(Time::ZERO, &lead(&shared, 3));
+        emit(&shared, &lead(&shared, 2));
+        emit(&shared, &lose(&shared, 2));
+        emit(&shared, &lead(&shared, 3));
         assert_eq!(changes.next().await, Some(Term::new(3)), "several are told as one");
-        shared.emit(Time::ZERO, &lose(&shared, 3));
+        emit(&shared, &lose(&shared, 3));
         assert_eq!(changes.next().await, Some(None), "and the rest as usual");
     }
 }

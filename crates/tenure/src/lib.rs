@@ -51,6 +51,8 @@
 //! | `rusqlite` | the fence on the user's own `rusqlite` connections, in `sqlite::fence` |
 //! | `tokio-postgres` | the fence on your own transactions, in `postgres::fence`, and your pool |
 
+mod announcer;
+mod atomic;
 mod builder;
 mod callback;
 mod calls;
@@ -62,15 +64,18 @@ mod driver;
 mod election;
 mod event;
 mod feed;
+mod lead_word;
 mod ledger;
 mod memory;
 mod metrics;
+mod pasts;
 mod pulse;
 mod relay;
 mod schedule;
 mod shared;
 mod slot;
 mod standing;
+mod telemetry;
 mod telling;
 mod tenure;
 

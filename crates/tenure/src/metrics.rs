@@ -1,12 +1,13 @@
 //! What is counted of elections, through the facade of the crate `metrics`.
 //!
 //! The program installs the recorder; without one, counting costs a few loads. Nothing here runs on
-//! the way of `is_leader()`: the driver counts, on its own thread. Elections are grouped by class,
-//! the leading colon segment of their names, so that ten thousand names do not make ten thousand
-//! series.
+//! the way of `is_leader()`. The driver counts in numbers of our own; the recorder, which is user
+//! code, is told by the thread of `telemetry`, or by a scrape, and never by the driver (L2).
+//! Elections are grouped by class, the leading colon segment of their names, so that ten thousand
+//! names do not make ten thousand series.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use tenure_core::{Name, Op, Outcome, Sight, Term, Time};
 
 use crate::clock::AnyClock;
 use crate::shared::Shared;
+use crate::telemetry::Telemetry;
 
 const ACQUIRED: &str = "leader_acquired_total";
 const LOST: &str = "leader_lost_total";
@@ -33,6 +35,8 @@ const GAP_SECONDS: &str = "leader_gap_seconds";
 /// How many classes there are at most; the elections of all others are in the class `other`.
 const CLASSES_MAX: usize = 100;
 const OTHER: &str = "other";
+/// How many durations wait to be recorded; more are left out.
+const SAMPLES_MAX: usize = 4096;
 
 /// Tells the recorder what each metric means. Call it once, after the recorder is installed.
 ///
@@ -74,7 +78,7 @@ pub(crate) fn labels_of(shared: &Shared) -> Vec<Label> {
 }
 
 /// Brings the gauges up to date that change as time passes. Call it before the metrics are read,
-/// on a scrape for example; the driver calls it for a class whenever something happens there.
+/// on a scrape for example; tenure does so for a class soon after something happened there.
 ///
 /// # Examples
 /// ```
@@ -83,25 +87,21 @@ pub(crate) fn labels_of(shared: &Shared) -> Vec<Label> {
 pub fn refresh_metrics() {
     let groups: Vec<Arc<Group>> = registry().groups.values().filter_map(Weak::upgrade).collect();
     for group in groups {
-        group.show();
+        group.publish();
     }
 }
 
 /// Counts for one election.
 pub(crate) struct Meter {
     group: Arc<Group>,
+    telemetry: Telemetry,
     id: u64,
     ttl: Duration,
     /// The reign that is on, as the group knows it.
     led: Option<(Term, Time)>,
-    sent: Option<Sent>,
+    /// Whether the answer that is waited for will be about a renewal.
+    sent: Option<bool>,
     before: Before,
-}
-
-/// What the answer that is waited for will be about.
-struct Sent {
-    renewal: bool,
-    span: tracing::Span,
 }
 
 /// What was seen of the lease before the one that is led next.
@@ -116,57 +116,42 @@ struct Before {
 }
 
 impl Meter {
-    pub(crate) fn new(shared: &Shared) -> Meter {
+    pub(crate) fn new(shared: &Shared, telemetry: Telemetry) -> Meter {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let per_election = shared.per_election_metrics.then(|| shared.election.clone());
         let group = registry().group(&shared.election, per_election, &shared.clock);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let ttl = shared.timing.ttl;
-        Meter { group, id, ttl, led: None, sent: None, before: Before::default() }
+        Meter { group, telemetry, id, ttl, led: None, sent: None, before: Before::default() }
     }
 
-    /// An attempt begins: one span for each, which ends with the answer.
-    pub(crate) fn sent(&mut self, now: Time, op: &Op, shared: &Shared) {
+    /// An attempt begins.
+    pub(crate) fn sent(&mut self, now: Time, op: &Op, shared: &Arc<Shared>) {
         let renewal = matches!(op, Op::Renew { .. });
         if matches!(op, Op::Acquire { .. }) {
             self.before.tried_at.get_or_insert(now);
         }
-        let span = tracing::info_span!(
-            "attempt",
-            verb = op.verb(),
-            election = shared.election.as_str(),
-            candidate = shared.candidate.as_str(),
-            was_leader = self.led.is_some(),
-            term = tracing::field::Empty,
-            outcome = tracing::field::Empty,
-        );
-        if let Some((term, _)) = self.led {
-            span.record("term", term.get());
-        }
-        self.sent = Some(Sent { renewal, span });
+        self.telemetry.sent(self.id, op.verb(), shared, self.led.map(|(term, _)| term));
+        self.sent = Some(renewal);
     }
 
     /// The answer to what was sent, or silence turned into one.
     pub(crate) fn replied(&mut self, now: Time, sent_at: Time, outcome: &Outcome) {
-        let Some(Sent { renewal, span }) = self.sent.take() else { return };
-        let word = match outcome {
-            Outcome::Granted(grant) => {
-                span.record("term", grant.term.get());
-                "granted"
-            }
-            Outcome::Refused(_) => "refused",
-            Outcome::Seen(_) => "seen",
-            Outcome::Unknown => "unknown",
+        let Some(renewal) = self.sent.take() else { return };
+        let (word, term) = match outcome {
+            Outcome::Granted(grant) => ("granted", Some(grant.term)),
+            Outcome::Refused(_) => ("refused", None),
+            Outcome::Seen(_) => ("seen", None),
+            Outcome::Unknown => ("unknown", None),
         };
-        span.record("outcome", word);
+        self.telemetry.replied(self.id, word, term);
         if let Outcome::Refused(sight) | Outcome::Seen(sight) = outcome {
             self.before.see(now, sight);
         }
         if renewal {
-            let took = (now - sent_at).as_secs_f64();
-            histogram!(RENEWAL_SECONDS, self.group.labels()).record(took);
+            self.group.sample(RENEWAL_SECONDS, now - sent_at);
             match outcome {
-                Outcome::Granted(_) => counter!(RENEWALS, self.group.labels()).increment(1),
+                Outcome::Granted(_) => self.count(Counted::Renewal),
                 _ => self.renewal_failed(),
             }
         }
@@ -174,18 +159,17 @@ impl Meter {
 
     /// A renewal failed, or was not even sent.
     pub(crate) fn renewal_failed(&self) {
-        counter!(FAILURES, self.group.labels()).increment(1);
+        self.count(Counted::Failure);
     }
 
     pub(crate) fn led(&mut self, now: Time, term: Term, until: Time) {
         if let Some(over_at) = self.before.ended_at() {
-            let gap = (now - over_at).as_secs_f64();
-            histogram!(GAP_SECONDS, self.group.labels()).record(gap);
+            self.group.sample(GAP_SECONDS, now - over_at);
         }
         self.before = Before::default();
-        counter!(ACQUIRED, self.group.labels()).increment(1);
         self.led = Some((term, until));
         self.group.change(|led| led.add((self.id, self.ttl), term, until));
+        self.count(Counted::Acquired);
     }
 
     pub(crate) fn extended(&mut self, until: Time) {
@@ -195,21 +179,39 @@ impl Meter {
             led.remove((self.id, self.ttl), term, before);
             led.add((self.id, self.ttl), term, until);
         });
+        self.telemetry.counts(&self.group);
     }
 
     pub(crate) fn stepped_down(&mut self, now: Time) {
         if self.forget() {
             self.before = Before { over_at: Some(now), ..Before::default() };
-            counter!(LOST, self.group.labels()).increment(1);
+            self.count(Counted::Lost);
         }
+    }
+
+    fn count(&self, what: Counted) {
+        self.group.counted[what as usize].fetch_add(1, Ordering::AcqRel);
+        self.telemetry.counts(&self.group);
     }
 
     fn forget(&mut self) -> bool {
         let Some((term, until)) = self.led.take() else { return false };
         self.group.change(|led| led.remove((self.id, self.ttl), term, until));
+        self.telemetry.counts(&self.group);
         true
     }
 }
+
+/// What is counted, in the order of [`COUNTERS`].
+#[derive(Clone, Copy)]
+enum Counted {
+    Acquired,
+    Lost,
+    Renewal,
+    Failure,
+}
+
+const COUNTERS: [&str; 4] = [ACQUIRED, LOST, RENEWALS, FAILURES];
 
 impl Drop for Meter {
     fn drop(&mut self) {
@@ -235,12 +237,21 @@ impl Before {
 }
 
 /// The elections of one class in this process, or one election that is counted by itself.
-struct Group {
+pub(crate) struct Group {
     class: SharedString,
     election: Option<SharedString>,
     clock: AnyClock,
-    // A std mutex: it is held while a tree is changed, by drivers and scrapes only.
+    // A std mutex: it is held while a tree is changed or read, never while the recorder is told.
     led: Mutex<Led>,
+    /// What the recorder has not been told.
+    counted: [AtomicU64; COUNTERS.len()],
+    // A std mutex, held as briefly.
+    samples: Mutex<Vec<(&'static str, Duration)>>,
+    // Held while the recorder is told, so that two who tell it do not do so in the wrong order.
+    // The driver never takes it.
+    publishing: Mutex<()>,
+    /// It is known already that there is something to tell.
+    queued: AtomicBool,
 }
 
 #[derive(Default)]
@@ -284,18 +295,50 @@ impl Group {
 
     fn change(&self, change: impl FnOnce(&mut Led)) {
         change(&mut self.led.lock().unwrap_or_else(PoisonError::into_inner));
-        self.show();
     }
 
-    fn show(&self) {
-        // Shown under the lock, so that two drivers do not show their counts in the wrong order.
-        let led = self.led.lock().unwrap_or_else(PoisonError::into_inner);
-        let term = led.terms.last_key_value().map_or(0, |(term, _)| term.get());
-        let trust = led.trust.first().map(|(until, _)| *until - self.clock.now());
-        let ttl = led.ttls.first_key_value().map(|(ttl, _)| *ttl).unwrap_or_default();
-        gauge!(IS_LEADER, self.labels()).set(led.trust.len() as f64);
+    fn sample(&self, name: &'static str, took: Duration) {
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        if samples.len() < SAMPLES_MAX {
+            samples.push((name, took));
+        }
+    }
+
+    /// Whether nobody knows yet that there is something to tell.
+    pub(crate) fn is_news(&self) -> bool {
+        !self.queued.swap(true, Ordering::AcqRel)
+    }
+
+    /// Nobody was told after all.
+    pub(crate) fn is_old_news(&self) {
+        self.queued.store(false, Ordering::Release);
+    }
+
+    /// Tells the recorder. Never called by the driver.
+    pub(crate) fn publish(&self) {
+        let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.queued.store(false, Ordering::Release);
+        for (name, count) in COUNTERS.iter().zip(&self.counted) {
+            let count = count.swap(0, Ordering::AcqRel);
+            if count > 0 {
+                counter!(*name, self.labels()).increment(count);
+            }
+        }
+        let samples =
+            std::mem::take(&mut *self.samples.lock().unwrap_or_else(PoisonError::into_inner));
+        for (name, took) in samples {
+            histogram!(name, self.labels()).record(took.as_secs_f64());
+        }
+        let (leads, term, trust, ttl) = {
+            let led = self.led.lock().unwrap_or_else(PoisonError::into_inner);
+            let term = led.terms.last_key_value().map_or(0, |(term, _)| term.get());
+            let trust = led.trust.first().map(|(until, _)| *until - self.clock.now());
+            let ttl = led.ttls.first_key_value().map(|(ttl, _)| *ttl).unwrap_or_default();
+            (led.trust.len(), term, trust.unwrap_or_default(), ttl)
+        };
+        gauge!(IS_LEADER, self.labels()).set(leads as f64);
         gauge!(TERM, self.labels()).set(term as f64);
-        gauge!(TRUST, self.labels()).set(trust.unwrap_or_default().as_secs_f64());
+        gauge!(TRUST, self.labels()).set(trust.as_secs_f64());
         gauge!(TTL, self.labels()).set(ttl.as_secs_f64());
     }
 }
@@ -325,6 +368,10 @@ impl Registry {
             election: election.map(|name| SharedString::from(name.as_str().to_owned())),
             clock: clock.clone(),
             led: Mutex::default(),
+            counted: Default::default(),
+            samples: Mutex::default(),
+            publishing: Mutex::default(),
+            queued: AtomicBool::new(false),
         });
         self.groups.insert(key, Arc::downgrade(&group));
         group

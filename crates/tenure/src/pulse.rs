@@ -31,16 +31,16 @@ impl Pulse {
         }
     }
 
-    fn ring(&self, now: Time) {
-        let first = self.rung_at.compare_exchange(
-            0,
-            now.as_nanos().max(1),
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
-        if first.is_ok() {
-            self.bell.notify_one();
-        }
+    /// Notes that the bell rings; `true` if it did not ring before, so that the listener is to be
+    /// woken.
+    fn ring(&self, now: Time) -> bool {
+        let rung_at = now.as_nanos().max(1);
+        self.rung_at.compare_exchange(0, rung_at, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Wakes the listener. Its waker is user code, so this is never called by the driver (L2).
+    pub(crate) fn wake(&self) {
+        self.bell.notify_one();
     }
 
     fn silent_for(&self, now: Time) -> Duration {
@@ -70,16 +70,19 @@ impl Pulses {
         pulse
     }
 
-    /// Rings everybody's bell; tells how long the slowest has not answered the one before.
-    pub(crate) fn ring(&self, now: Time) -> Duration {
-        let mut longest = Duration::ZERO;
+    /// Rings everybody's bell; tells how long the slowest has not answered the one before, and who
+    /// is to be woken.
+    pub(crate) fn ring(&self, now: Time) -> (Duration, Vec<Arc<Pulse>>) {
+        let (mut longest, mut rung) = (Duration::ZERO, Vec::new());
         self.list().retain(|pulse| {
             let Some(pulse) = pulse.upgrade() else { return false };
             longest = longest.max(pulse.silent_for(now));
-            pulse.ring(now);
+            if pulse.ring(now) {
+                rung.push(pulse);
+            }
             true
         });
-        longest
+        (longest, rung)
     }
 
     // A std mutex: it is held for a few loads, never across an await.
@@ -92,20 +95,26 @@ impl Pulses {
 mod tests {
     use super::*;
 
+    fn ring(pulses: &Pulses, nanos: u64) -> Duration {
+        let (longest, rung) = pulses.ring(Time::from_nanos(nanos));
+        rung.iter().for_each(|pulse| pulse.wake());
+        longest
+    }
+
     #[tokio::test]
     async fn a_bell_is_answered_by_whoever_is_awake_and_by_nobody_else() {
         let pulses = Pulses::default();
         let (awake, asleep) = (pulses.listen(), pulses.listen());
-        assert_eq!(pulses.ring(Time::from_nanos(10)), Duration::ZERO);
+        assert_eq!(ring(&pulses, 10), Duration::ZERO);
         let answer = awake.answer();
         tokio::pin!(answer);
         let polled = std::future::poll_fn(|cx| {
             std::task::Poll::Ready(answer.as_mut().poll(cx).is_pending())
         });
         assert!(polled.await);
-        assert_eq!(pulses.ring(Time::from_nanos(30)), Duration::from_nanos(20));
+        assert_eq!(ring(&pulses, 30), Duration::from_nanos(20));
         drop(asleep);
-        assert_eq!(pulses.ring(Time::from_nanos(30)), Duration::ZERO);
+        assert_eq!(ring(&pulses, 30), Duration::ZERO);
     }
 
     #[test]
@@ -116,7 +125,7 @@ mod tests {
             drop(pulses.listen());
         }
         assert!(pulses.list().len() <= PRUNE_FROM + 1);
-        pulses.ring(Time::from_nanos(10));
+        ring(&pulses, 10);
         assert_eq!(stays.silent_for(Time::from_nanos(15)), Duration::from_nanos(5));
     }
 }

@@ -42,8 +42,8 @@ pub(crate) struct Relay {
     id: u64,
     /// The reign that user code knows of.
     leading: Option<Term>,
-    /// The reign whose end is being told.
-    losing: Option<Term>,
+    /// The reign whose end is being told, and whether `on_lost` has not failed so far.
+    losing: Option<Losing>,
     /// What goes on of `on_elected`, then of `on_lost`.
     reign: Option<Guarded>,
     /// What goes on of `on_change`.
@@ -51,6 +51,12 @@ pub(crate) struct Relay {
     /// What goes on of `on_error`.
     error: Option<Guarded>,
     errors: VecDeque<Error>,
+}
+
+struct Losing {
+    term: Term,
+    /// `on_lost` returned, or may still do so: it did not panic and was not dropped.
+    returns: bool,
 }
 
 /// What comes next.
@@ -102,6 +108,7 @@ impl Relay {
                 }
                 Step::Reign(ended) => {
                     self.reign = None;
+                    self.keep_returning(ended.is_ok());
                     self.told(ended);
                 }
                 Step::Change(ended) => {
@@ -137,7 +144,10 @@ impl Relay {
         match notice {
             Notice::Elected(term) => self.elected(term),
             Notice::Lost(term) => self.lost(term),
-            Notice::Abort => (self.reign, self.change) = (None, None),
+            Notice::Abort => {
+                self.keep_returning(self.reign.is_none());
+                (self.reign, self.change) = (None, None);
+            }
             Notice::Error(error) => self.report(error),
         }
     }
@@ -155,11 +165,19 @@ impl Relay {
 
     /// What is still running of the election is dropped, so that the loss is not told late.
     fn lost(&mut self, term: Term) {
-        (self.leading, self.losing) = (None, Some(term));
+        (self.leading, self.losing) = (None, Some(Losing { term, returns: true }));
         let begun = begin("on_change", self.callbacks.change.as_ref(), None);
         self.change = self.begun(begun);
         let begun = begin("on_lost", self.callbacks.lost.as_ref(), term);
+        self.keep_returning(begun.is_ok());
         self.reign = self.begun(begun);
+    }
+
+    /// An `on_lost` that panics or is dropped says nothing about those who were told (I8).
+    fn keep_returning(&mut self, fine: bool) {
+        if let Some(losing) = &mut self.losing {
+            losing.returns &= fine;
+        }
     }
 
     fn begun(&mut self, begun: Result<Option<Guarded>, Error>) -> Option<Guarded> {
@@ -204,9 +222,9 @@ impl Relay {
     fn finish_losing(&mut self) {
         if self.reign.is_none()
             && self.change.is_none()
-            && let Some(term) = self.losing.take()
+            && let Some(Losing { term, returns }) = self.losing.take()
         {
-            self.command(Command::RelayDone { id: self.id, term });
+            self.command(Command::RelayDone { id: self.id, term, returned: returns });
         }
     }
 

@@ -1,18 +1,17 @@
 //! What the driver writes and the handles read: no locks and no I/O on the hot path.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tenure_core::{CandidateId, Metadata, Name, Outcome, Reason, Term, Time, Timing};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use crate::channels::Counts;
 use crate::clock::AnyClock;
+use crate::feed::FeedQueue;
+use crate::lead_word::LeadWord;
 use crate::pulse::Pulses;
 use crate::{Event, Leader};
-
-/// How many events a feed holds for a reader that is late.
-const FEED_ROOM: usize = 1024;
 
 /// The state of one election that handles look at.
 pub(crate) struct Shared {
@@ -23,11 +22,18 @@ pub(crate) struct Shared {
     pub(crate) metadata: Option<Metadata>,
     /// Count this election by its own name, too.
     pub(crate) per_election_metrics: bool,
-    /// Until when new work may be started; 0 while following. The whole of `is_leader()`.
-    start_until: AtomicU64,
+    /// Unregistered answers do not hold the lease: the static form of "done" (I8).
+    pub(crate) at_once: bool,
+    /// The whole of `is_leader()`.
+    pub(crate) lead: LeadWord,
+    /// Changed by the driver without waking anybody; the announcer wakes those who wait.
     pub(crate) status: watch::Sender<Status>,
+    /// The announcer knows already that the status has changed.
+    pub(crate) status_queued: AtomicBool,
     pub(crate) pulses: Pulses,
     pub(crate) counts: Counts,
+    /// The announcer knows already that there is something to read.
+    pub(crate) feeds_queued: AtomicBool,
     feeds: Mutex<Vec<Feed>>,
 }
 
@@ -48,10 +54,11 @@ pub(crate) struct Status {
     pub(crate) driver_gone: bool,
 }
 
+/// One that reads what happens.
 struct Feed {
-    sender: mpsc::Sender<(Time, Event)>,
-    /// How many did not fit, since the reader was last told.
-    missed: Arc<AtomicU64>,
+    queue: Weak<FeedQueue>,
+    /// Whoever reads it may act on it, so a reign that it tells of is relied upon (I8).
+    vouches: bool,
 }
 
 impl Shared {
@@ -68,27 +75,57 @@ impl Shared {
             clock,
             metadata: None,
             per_election_metrics: false,
-            start_until: AtomicU64::new(0),
+            at_once: false,
+            lead: LeadWord::new(),
             status: watch::Sender::new(Status::default()),
+            status_queued: AtomicBool::new(false),
             pulses: Pulses::default(),
             counts: Counts::default(),
+            feeds_queued: AtomicBool::new(false),
             feeds: Mutex::default(),
         }
     }
 
-    /// One load, and while leading one clock read: true only if both agree.
+    /// May new work be started? The answer is relied upon from then on (I8). One load, and while
+    /// leading one clock read: true only if both agree.
     #[inline]
-    pub(crate) fn is_leader(&self) -> bool {
-        let until = self.start_until.load(Ordering::Acquire);
-        until != 0 && self.clock.now().as_nanos() < until
+    pub(crate) fn vouch(&self) -> bool {
+        self.lead.vouch(|| self.clock.now().as_nanos())
     }
 
-    pub(crate) fn set_start_until(&self, until: Option<Time>) {
-        self.start_until.store(until.map_or(0, Time::as_nanos), Ordering::Release);
+    /// The same for those who only show it, or who are registered as work.
+    #[inline]
+    pub(crate) fn leads(&self) -> bool {
+        self.lead.peek(|| self.clock.now().as_nanos())
+    }
+
+    /// The reign that is on, if `leads` says so of it, and not of the one before or after it.
+    pub(crate) fn reign_if(&self, leads: impl Fn() -> bool) -> Option<Arc<Reign>> {
+        loop {
+            let reign = self.status.borrow().reign.clone()?;
+            if !leads() {
+                return None;
+            }
+            // The driver changes the word before the status at an end, and the status after the
+            // word at a beginning: the same reign on both sides of the question was meant by it.
+            let same = self.status.borrow().reign.as_ref().is_some_and(|r| Arc::ptr_eq(r, &reign));
+            if same {
+                return Some(reign);
+            }
+        }
     }
 
     pub(crate) fn term(&self) -> Option<Term> {
-        if self.is_leader() { self.status.borrow().reign.as_ref().map(|r| r.term) } else { None }
+        self.reign_if(|| self.vouch()).map(|reign| reign.term)
+    }
+
+    pub(crate) fn peek_term(&self) -> Option<Term> {
+        self.reign_if(|| self.leads()).map(|reign| reign.term)
+    }
+
+    /// Everybody who was told in this reign is done, if it is on. `false` if it is not.
+    pub(crate) fn done(&self, term: Term) -> bool {
+        self.lead.done(|| self.status.borrow().reign.as_ref().is_some_and(|r| r.term == term))
     }
 
     /// A lease that is still in the same hands lasts as long as the store told now, asked at this
@@ -106,41 +143,44 @@ impl Shared {
         });
     }
 
-    /// A feed of what happens from now on, and the count of what did not fit into it.
-    pub(crate) fn subscribe(&self) -> (mpsc::Receiver<(Time, Event)>, Arc<AtomicU64>) {
-        let (sender, receiver) = mpsc::channel(FEED_ROOM);
-        let missed = Arc::new(AtomicU64::new(0));
-        self.feeds().push(Feed { sender, missed: missed.clone() });
-        (receiver, missed)
+    /// A feed of what happens from now on. One that `vouches` makes a reign that it tells of relied
+    /// upon.
+    pub(crate) fn subscribe(&self, vouches: bool) -> Arc<FeedQueue> {
+        let queue = Arc::new(FeedQueue::default());
+        self.feeds().push(Feed { queue: Arc::downgrade(&queue), vouches });
+        queue
     }
 
-    /// Tells everybody who listens. A reader that is too late gets a count instead of a gap.
-    pub(crate) fn emit(&self, now: Time, event: &Event) {
+    /// Queues an event for everybody who reads, and says whether one of them may act on it. Wakes
+    /// nobody: see [`wake_feeds`](Shared::wake_feeds).
+    pub(crate) fn emit(&self, at: Time, event: &Event) -> bool {
+        let mut acts = false;
         self.feeds().retain(|feed| {
-            // The count goes first, so that the reader knows where they are missing.
-            let missed = feed.missed.swap(0, Ordering::AcqRel);
-            let gap = (missed > 0).then_some(Event::Missed { count: missed });
-            let (mut left, mut open) = (missed + 1, true);
-            for event in gap.iter().chain([event]) {
-                match feed.sender.try_send((now, event.clone())) {
-                    Ok(()) if matches!(event, Event::Missed { .. }) => left = 1,
-                    Ok(()) => left = 0,
-                    Err(mpsc::error::TrySendError::Full(_)) => break,
-                    Err(mpsc::error::TrySendError::Closed(_)) => open = false,
-                }
-            }
-            feed.missed.fetch_add(left, Ordering::AcqRel);
-            open
+            let Some(queue) = feed.queue.upgrade() else { return false };
+            queue.push(at, event);
+            acts |= feed.vouches;
+            true
         });
+        acts
     }
 
-    /// Nothing happens any more, and everybody who listens is told so.
+    /// Nothing happens any more. Wakes nobody.
     pub(crate) fn close_feeds(&self) {
-        self.feeds().clear();
+        self.readers().iter().for_each(|queue| queue.close());
     }
 
-    // A std mutex: it is held while events are queued, never across an await.
-    fn feeds(&self) -> std::sync::MutexGuard<'_, Vec<Feed>> {
+    /// Wakes everybody who reads. Never called by the driver (L2).
+    pub(crate) fn wake_feeds(&self) {
+        // Without the lock: whoever is woken may subscribe.
+        self.readers().iter().for_each(|queue| queue.wake());
+    }
+
+    fn readers(&self) -> Vec<Arc<FeedQueue>> {
+        self.feeds().iter().filter_map(|feed| feed.queue.upgrade()).collect()
+    }
+
+    // A std mutex: it is held for a look at a list, never while somebody is woken.
+    fn feeds(&self) -> MutexGuard<'_, Vec<Feed>> {
         self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -157,19 +197,46 @@ pub(crate) struct Reign {
     claimed: AtomicBool,
     /// How many work under this reign, and whether it takes no more.
     work: AtomicU32,
+    /// Changed without waking anybody; the announcer wakes those who wait.
     pub(crate) phase: watch::Sender<Phase>,
-    /// Counts extensions, for those who must pass the deadline on.
+    /// When trust ends, for those who must pass the deadline on. Changed as `phase` is.
     pub(crate) deadline: watch::Sender<Time>,
+    /// The announcer knows already that the deadline has moved.
+    pub(crate) deadline_queued: AtomicBool,
 }
 
 /// How far a reign has got. It only goes forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Leading,
     /// Work is told to stop.
     Draining(Reason),
     /// Trust has ended: work is ended by force.
     Over(Reason),
+}
+
+impl Phase {
+    fn rank(self) -> u8 {
+        match self {
+            Phase::Leading => 0,
+            Phase::Draining(_) => 1,
+            Phase::Over(_) => 2,
+        }
+    }
+}
+
+/// Changes a watched value without waking those who wait for a change: wakers are user code, which
+/// the driver's thread never runs (L2). The announcer wakes them with [`wake`].
+pub(crate) fn set_silently<T>(watched: &watch::Sender<T>, change: impl FnOnce(&mut T)) {
+    watched.send_if_modified(|value| {
+        change(value);
+        false
+    });
+}
+
+/// Wakes those who wait for a change.
+pub(crate) fn wake<T>(watched: &watch::Sender<T>) {
+    watched.send_if_modified(|_| true);
 }
 
 const CLOSED: u32 = 1 << 31;
@@ -185,6 +252,7 @@ impl Reign {
             work: AtomicU32::new(0),
             phase: watch::Sender::new(Phase::Leading),
             deadline: watch::Sender::new(until),
+            deadline_queued: AtomicBool::new(false),
         }
     }
 
@@ -198,7 +266,28 @@ impl Reign {
         if until != Time::ZERO {
             self.trust_ended.store(until.as_nanos(), Ordering::Release);
         }
-        self.deadline.send_replace(until);
+        set_silently(&self.deadline, |deadline| *deadline = until);
+    }
+
+    /// Trust has ended, whoever notices it; says whether anybody is to be told.
+    pub(crate) fn advance_to_end(&self) -> bool {
+        let reason = match *self.phase.borrow() {
+            Phase::Leading => Reason::NotRenewed,
+            Phase::Draining(reason) | Phase::Over(reason) => reason,
+        };
+        self.advance(Phase::Over(reason))
+    }
+
+    /// Goes on to `phase`, unless it is there or further already; says whether it went.
+    pub(crate) fn advance(&self, phase: Phase) -> bool {
+        let mut advanced = false;
+        set_silently(&self.phase, |present| {
+            advanced = present.rank() < phase.rank();
+            if advanced {
+                *present = phase;
+            }
+        });
+        advanced
     }
 
     /// The last instant that trust was to end at, even after it was ended.

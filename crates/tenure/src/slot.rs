@@ -7,17 +7,21 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tenure_core::{
-    Action, Actions, Error, Input, Machine, Op, Outcome, Pick, Reason, Reply, Report, Term, Time,
+    Action, Actions, Error, Input, Machine, Op, Outcome, Past, Pick, Reason, Reply, Report, Term,
+    Time,
 };
 use tokio::sync::{mpsc, oneshot};
 
+use crate::announcer::Announcer;
 use crate::channels::Order;
+use crate::command::NewSlot;
 use crate::driver::PATIENCE;
 use crate::metrics::Meter;
 use crate::relay::{Notice, ROOM_FOR_CHANGES};
 use crate::schedule::Schedule;
-use crate::shared::{Phase, Reign, Shared};
-use crate::telling::{log, not_released, still_running, unresponsive};
+use crate::shared::{Phase, Reign, Shared, Status, set_silently};
+use crate::telemetry::Telemetry;
+use crate::telling::{not_released, runtime_gone, still_running, unresponsive};
 use crate::{Event, Leader};
 
 pub(crate) type Done = oneshot::Sender<Result<(), Error>>;
@@ -33,7 +37,11 @@ pub(crate) struct Slot {
     id: u64,
     machine: Machine,
     shared: Arc<Shared>,
+    announcer: Arc<Announcer>,
+    telemetry: Telemetry,
     relay: Option<mpsc::Sender<Notice>>,
+    /// What the callbacks say for those who were told that they lead.
+    callbacks: Promises,
     /// Where messages come in, if there are handlers for any.
     office: Option<mpsc::UnboundedSender<Order>>,
     /// The reign that is announced once the office listens (M1).
@@ -65,11 +73,26 @@ enum Wish {
     Campaign,
 }
 
+/// What an election's callbacks mean for those who were told "you lead" (I8).
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Promises {
+    /// `on_elected` tells somebody, and no `on_lost` says when they are done.
+    pub(crate) relies: bool,
+    /// A returned `on_lost` says that the whole reign is done.
+    pub(crate) answers: bool,
+}
+
 struct Ongoing {
     reign: Arc<Reign>,
     /// Set at the step-down.
     reason: Option<Reason>,
+    /// Somebody was told "you lead" without being registered, and has not said that they are done.
+    relied_upon: bool,
+    /// The drain is over, or trust is.
+    aborted: bool,
     awaits_relay: bool,
+    /// `on_lost` was to say that the reign is done, and did not return.
+    cut_off: bool,
     tenure_ended: bool,
     told: bool,
     /// The work was ended by force, and goes on all the same.
@@ -77,28 +100,64 @@ struct Ongoing {
 }
 
 impl Ongoing {
+    fn new(reign: Arc<Reign>) -> Ongoing {
+        Ongoing {
+            reign,
+            reason: None,
+            relied_upon: false,
+            aborted: false,
+            awaits_relay: false,
+            cut_off: false,
+            tenure_ended: false,
+            told: false,
+            overrun: false,
+        }
+    }
+
     /// Nobody trusts this reign any more.
-    fn end(&self) {
+    fn end(&self, announcer: &Announcer) {
         self.reign.set_trust_until(Time::ZERO);
+        announcer.deadline_moved(&self.reign);
         let reason = self.reason.unwrap_or(Reason::NotRenewed);
-        self.reign.phase.send_replace(Phase::Over(reason));
+        if self.reign.advance(Phase::Over(reason)) {
+            announcer.phase_changed(&self.reign);
+        }
+    }
+
+    /// What the machine is to be told, once nobody works for this reign any more and everybody who
+    /// was told "you lead" is done, or the time for that is over (I8).
+    fn verdict(&self, relay_is_gone: bool) -> Option<Input> {
+        let reason = self.reason?;
+        let relaying = self.awaits_relay && !relay_is_gone;
+        if self.reign.has_work() || relaying || (self.relied_upon && !self.aborted) {
+            return None;
+        }
+        let in_order = matches!(reason, Reason::Resigned | Reason::Asked);
+        let unanswered = self.cut_off || (self.awaits_relay && relay_is_gone);
+        if unanswered || (self.relied_upon && !in_order) {
+            return Some(Input::RunOut);
+        }
+        Some(Input::Drained)
     }
 }
 
 impl Slot {
     pub(crate) fn new(
-        id: u64,
-        machine: Machine,
-        shared: Arc<Shared>,
-        relay: Option<mpsc::Sender<Notice>>,
-        office: Option<mpsc::UnboundedSender<Order>>,
+        new: NewSlot,
+        past: Past,
+        announcer: Arc<Announcer>,
+        telemetry: Telemetry,
     ) -> Slot {
-        let meter = Meter::new(&shared);
+        let NewSlot { id, settings, shared, relay, callbacks, office } = new;
+        let meter = Meter::new(&shared, telemetry.clone());
         Slot {
             id,
-            machine,
+            machine: Machine::resume(settings, past),
             shared,
+            announcer,
+            telemetry,
             relay,
+            callbacks,
             office,
             pending: None,
             reign: None,
@@ -119,7 +178,7 @@ impl Slot {
         &self.machine
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
@@ -133,9 +192,7 @@ impl Slot {
                 self.act(now, action, io, &mut inputs);
             }
             self.actions = actions;
-            if self.work_has_ended() {
-                inputs.push_back(Input::Drained);
-            }
+            inputs.extend(self.reign_has_ended());
         }
     }
 
@@ -158,10 +215,11 @@ impl Slot {
 
     fn answer_first(&mut self, error: Option<&Error>) {
         for done in self.first_reply.drain(..) {
-            let _gone = done.send(match error {
+            let result = match error {
                 Some(error) if !error.is_retryable() => Err(error.clone()),
                 _ => Ok(()),
-            });
+            };
+            self.announcer.done(done, result);
         }
     }
 
@@ -184,9 +242,26 @@ impl Slot {
         }
     }
 
-    pub(crate) fn relay_done(&mut self, now: Time, term: Term, io: &mut Io<'_>) {
+    /// The callbacks of a reign that was stepped down from have ended. If `on_lost` has `returned`,
+    /// that is "done" for the whole reign.
+    pub(crate) fn relay_done(&mut self, now: Time, term: Term, returned: bool, io: &mut Io<'_>) {
+        let answers = self.callbacks.answers;
         let Some(ongoing) = self.ongoing(term) else { return };
         ongoing.awaits_relay = false;
+        if answers {
+            ongoing.relied_upon &= !returned;
+            ongoing.cut_off = !returned;
+        }
+        self.settle(now, io);
+    }
+
+    /// Everybody who was told "you lead" in this reign says that they are done. One that is on is
+    /// no business of this: `Shared::done` has seen to it, and answers may have been given since.
+    pub(crate) fn done(&mut self, now: Time, term: Term, io: &mut Io<'_>) {
+        let Some(ongoing) = self.ongoing(term).filter(|ongoing| ongoing.reason.is_some()) else {
+            return;
+        };
+        ongoing.relied_upon = false;
         self.settle(now, io);
     }
 
@@ -216,43 +291,45 @@ impl Slot {
     /// The driver's thread has panicked: nobody renews any more, so nobody may work on. Nothing of
     /// the user's is called from here, since it may have been what panicked.
     pub(crate) fn driver_is_gone(&self) {
-        self.shared.set_start_until(None);
+        self.shared.lead.end();
         if let Some(ongoing) = &self.reign {
             ongoing.reign.close();
-            ongoing.end();
+            ongoing.end(&self.announcer);
         }
-        self.shared.status.send_modify(|status| {
+        self.change_status(|status| {
             (status.reign, status.ending) = (None, None);
             status.driver_gone = true;
         });
         self.shared.close_feeds();
+        self.announcer.feeds_changed(&self.shared);
     }
 
     fn settle(&mut self, now: Time, io: &mut Io<'_>) {
-        if self.work_has_ended() {
-            self.handle(now, Input::Drained, io);
+        if let Some(input) = self.reign_has_ended() {
+            self.handle(now, input, io);
         }
+    }
+
+    fn change_status(&self, change: impl FnOnce(&mut Status)) {
+        set_silently(&self.shared.status, change);
+        self.announcer.status_changed(&self.shared);
     }
 
     fn ongoing(&mut self, term: Term) -> Option<&mut Ongoing> {
         self.reign.as_mut().filter(|ongoing| ongoing.reign.term == term)
     }
 
-    /// Whether the reign was stepped down from and nobody works for it any more; forgets it then.
-    fn work_has_ended(&mut self) -> bool {
+    /// Whether a reign was stepped down from and nobody works for it or relies on it any more;
+    /// forgets it then, and says what that means for its lease.
+    fn reign_has_ended(&mut self) -> Option<Input> {
         let relay_is_gone = self.relay_is_gone();
-        let ended = self.reign.as_ref().is_some_and(|ongoing| {
-            let relaying = ongoing.awaits_relay && !relay_is_gone;
-            ongoing.reason.is_some() && !ongoing.reign.has_work() && !relaying
-        });
-        if ended {
-            self.tell_stepped_down();
-            if let Some(ongoing) = self.reign.take() {
-                ongoing.end();
-                self.shared.status.send_modify(|status| status.ending = None);
-            }
+        let verdict = self.reign.as_ref().and_then(|ongoing| ongoing.verdict(relay_is_gone))?;
+        self.tell_stepped_down();
+        if let Some(ongoing) = self.reign.take() {
+            ongoing.end(&self.announcer);
+            self.change_status(|status| status.ending = None);
         }
-        ended
+        Some(verdict)
     }
 
     fn act(&mut self, now: Time, action: Action, io: &mut Io<'_>, inputs: &mut VecDeque<Input>) {
@@ -284,18 +361,27 @@ impl Slot {
         }
     }
 
-    /// Hands an op to the next call, unless it would keep a lease alive for work that cannot be
+    /// Hands an op to the next call, unless it would take or keep a lease for work that cannot be
     /// told to give it up.
     fn send(&mut self, now: Time, op: Op, io: &mut Io<'_>, inputs: &mut VecDeque<Input>) {
-        if let Op::Renew { .. } = op {
-            let silent = self.shared.pulses.ring(now);
-            let deaf = silent >= self.shared.timing.renew_every / 2;
-            if deaf || self.relay_is_gone() || self.office_is_gone() {
-                self.unknown(&unresponsive(silent));
-                self.meter.renewal_failed();
-                inputs.push_back(Input::Reply { sent_at: now, outcome: Outcome::Unknown });
-                return;
+        let nobody_to_tell = self.relay_is_gone() || self.office_is_gone();
+        let kept_back = match op {
+            Op::Renew { .. } => {
+                let (silent, rung) = self.shared.pulses.ring(now);
+                self.announcer.ring(rung);
+                let deaf = silent >= self.shared.timing.renew_every / 2;
+                (deaf || nobody_to_tell).then(|| unresponsive(silent))
             }
+            Op::Acquire { .. } => nobody_to_tell.then(runtime_gone),
+            _ => None,
+        };
+        if let Some(error) = kept_back {
+            self.unknown(&error);
+            if let Op::Renew { .. } = op {
+                self.meter.renewal_failed();
+            }
+            inputs.push_back(Input::Reply { sent_at: now, outcome: Outcome::Unknown });
+            return;
         }
         self.meter.sent(now, &op, &self.shared);
         io.sends.push((self.id, op));
@@ -306,44 +392,47 @@ impl Slot {
         // Before anybody can begin to work, so that no record shows work before its reign.
         let began = self.shared.clock.now();
         let reign = Arc::new(Reign::new(term, began, until));
-        self.shared.set_start_until(Some(step_down_at));
-        self.shared.status.send_modify(|status| {
+        // Where unregistered answers are done as they are given, there is nothing to note.
+        let relied = self.shared.at_once || self.callbacks.relies;
+        self.shared.lead.begin(step_down_at.as_nanos(), relied);
+        self.change_status(|status| {
             status.reign = Some(reign.clone());
             status.leader = None;
         });
-        self.reign = Some(Ongoing {
-            reign,
-            reason: None,
-            awaits_relay: false,
-            tenure_ended: false,
-            told: false,
-            overrun: false,
-        });
+        self.announcer.reign_begins(&reign);
+        self.reign = Some(Ongoing::new(reign));
         self.meter.led(began, term, until);
         self.notice(Notice::Elected(term));
-        self.tell_at(began, &Event::Elected { term });
+        if self.tell_at(began, &Event::Elected { term }) {
+            self.shared.lead.rely();
+        }
     }
 
     fn extend(&mut self, step_down_at: Time, until: Time) {
         let Some(ongoing) = &self.reign else { return };
         ongoing.reign.set_trust_until(until);
+        self.announcer.deadline_moved(&ongoing.reign);
         if ongoing.reason.is_none() {
-            self.shared.set_start_until(Some(step_down_at));
+            self.shared.lead.extend(step_down_at.as_nanos());
             self.meter.extended(until);
         }
     }
 
     fn step_down(&mut self, now: Time, term: Term, reason: Reason, until: Time) {
-        self.shared.set_start_until(None);
-        self.shared.status.send_modify(|status| status.ending = status.reign.take());
+        let relied_upon = self.shared.lead.end() && !self.shared.at_once;
+        self.change_status(|status| status.ending = status.reign.take());
         self.meter.stepped_down(now);
-        let relayed = self.relay.is_some();
+        let (relayed, announcer) = (self.relay.is_some(), self.announcer.clone());
         let Some(ongoing) = self.ongoing(term) else { return };
         ongoing.reign.set_trust_until(until);
+        announcer.deadline_moved(&ongoing.reign);
         ongoing.reason = Some(reason);
+        ongoing.relied_upon = relied_upon;
         ongoing.reign.close();
         ongoing.awaits_relay = relayed;
-        ongoing.reign.phase.send_replace(Phase::Draining(reason));
+        if ongoing.reign.advance(Phase::Draining(reason)) {
+            announcer.phase_changed(&ongoing.reign);
+        }
         self.notice(Notice::Lost(term));
         let left = (until - now).min(self.shared.timing.drain);
         self.tell(&Event::Draining { term, reason, left });
@@ -353,8 +442,9 @@ impl Slot {
     fn abort(&mut self, now: Time, io: &mut Io<'_>) {
         let patience = now + self.shared.timing.call_timeout();
         io.schedule.set(self.id | PATIENCE, patience, patience);
-        if let Some(ongoing) = &self.reign {
-            ongoing.end();
+        if let Some(ongoing) = &mut self.reign {
+            ongoing.aborted = true;
+            ongoing.end(&self.announcer);
             self.notice(Notice::Abort);
             self.tell_stepped_down();
         }
@@ -371,7 +461,7 @@ impl Slot {
 
     fn observed(&mut self, leader: Option<Leader>) {
         let seen = leader.clone().map(|leader| (leader, self.shared.clock.now()));
-        self.shared.status.send_modify(|status| status.leader = seen);
+        self.change_status(|status| status.leader = seen);
         self.tell(&Event::LeaderChanged { leader });
     }
 
@@ -392,7 +482,7 @@ impl Slot {
         if before == now {
             return;
         }
-        self.shared.status.send_modify(|status| status.store_answers = now);
+        self.change_status(|status| status.store_answers = now);
         match (before, error) {
             (_, Some(error)) => self.tell(&Event::StoreLost { error: error.clone() }),
             (Some(false), None) => self.tell(&Event::StoreBack),
@@ -418,7 +508,7 @@ impl Slot {
 
     fn finish_vacating(&mut self, result: Result<(), Error>) {
         for done in self.vacated.drain(..) {
-            let _gone = done.send(result.clone());
+            self.announcer.done(done, result.clone());
         }
     }
 
@@ -438,8 +528,11 @@ impl Slot {
         self.tell_at(self.shared.clock.now(), event);
     }
 
-    fn tell_at(&self, at: Time, event: &Event) {
-        log(&self.shared, event);
-        self.shared.emit(at, event);
+    /// Logs an event and tells those who read; says whether one of them may act on it.
+    fn tell_at(&self, at: Time, event: &Event) -> bool {
+        self.telemetry.event(&self.shared, event);
+        let acts = self.shared.emit(at, event);
+        self.announcer.feeds_changed(&self.shared);
+        acts
     }
 }

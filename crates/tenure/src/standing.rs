@@ -5,6 +5,7 @@ use std::time::Duration;
 use tenure_core::{Error, Metadata, Op, Reply, Term, Time};
 
 use crate::Election;
+use crate::shared::Reign;
 
 /// One reign of this instance, at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,19 +32,42 @@ pub struct Overdue {
 }
 
 impl Election {
-    /// The reign of this instance, if it leads: all parts of one and the same.
+    /// The reign of this instance, if it leads: all parts of one and the same. As
+    /// [`is_leader`](Election::is_leader), this answer is relied upon.
     pub fn standing(&self) -> Option<Standing> {
         let shared = self.shared();
-        let reign = shared.status.borrow().reign.clone()?;
+        shared.reign_if(|| shared.vouch()).map(|reign| self.standing_of(&reign))
+    }
+
+    /// The same for showing it: to be read by people, counted or logged, and not acted upon. The
+    /// reign is not relied upon for it, so a hand-over does not wait for those who asked.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tenure::{Election, MemoryStore};
+    /// # #[tokio::main] async fn main() -> Result<(), tenure::Error> {
+    /// # let election = Election::builder("invoices", Arc::new(MemoryStore::new())).start().await?;
+    /// if let Some(standing) = election.peek() {
+    ///     println!("leading as term {}", standing.term);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn peek(&self) -> Option<Standing> {
+        let shared = self.shared();
+        shared.reign_if(|| shared.leads()).map(|reign| self.standing_of(&reign))
+    }
+
+    fn standing_of(&self, reign: &Reign) -> Standing {
         let trusted_until = reign.trust_until();
-        let standing = Standing {
-            term: reign.term,
-            since: reign.began,
-            trusted_until,
-            remaining: trusted_until - shared.clock.now(),
-        };
-        // Asked last: what is told was true a moment ago at the latest.
-        shared.is_leader().then_some(standing)
+        let remaining = trusted_until - self.shared().clock.now();
+        Standing { term: reign.term, since: reign.began, trusted_until, remaining }
+    }
+
+    /// The term that was stepped down from and whose lease is still held: its work has not ended,
+    /// or somebody who was told "you lead" has not said [`done`](Election::done).
+    pub fn winding_up(&self) -> Option<Term> {
+        self.shared().status.borrow().ending.as_ref().map(|reign| reign.term)
     }
 
     /// Tells whether trust has ended and something goes on all the same: the driver has not stepped

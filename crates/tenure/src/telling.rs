@@ -11,11 +11,6 @@ pub(crate) fn silent() -> Error {
     Error::new(ErrorKind::Unavailable, "the store does not answer; it is asked again")
 }
 
-pub(crate) fn too_many_calls(hanging: usize) -> Error {
-    let message = format!("{hanging} calls to the store hang; no more are made until one ends");
-    Error::new(ErrorKind::Unavailable, message)
-}
-
 pub(crate) fn store_panicked() -> Error {
     Error::new(ErrorKind::Corrupt, "the store panicked; this is a bug in it")
 }
@@ -47,6 +42,13 @@ pub(crate) fn unresponsive(silent: Duration) -> Error {
              work off the task that waits for the loss of leadership",
             show_duration(silent)
         ),
+    )
+}
+
+pub(crate) fn runtime_gone() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the runtime of the callbacks or handlers has ended, so this instance does not campaign",
     )
 }
 

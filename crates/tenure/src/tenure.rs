@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use crate::candidate::driver_gone;
 use crate::command::Command;
 use crate::election::Inner;
+use crate::pulse::Pulse;
 use crate::shared::{Phase, Reign};
 
 /// One reign: the right to do the work, under one term, until it is lost.
@@ -73,7 +74,7 @@ impl Tenure {
     /// May I start something? False from the step-down on.
     #[inline]
     pub fn is_leader(&self) -> bool {
-        self.reign.is_open() && self.election.shared.is_leader()
+        self.reign.is_open() && self.election.shared.leads()
     }
 
     /// How long trust lasts if nothing is renewed.
@@ -104,7 +105,8 @@ impl Tenure {
     /// # Cancel safety
     /// Cancel safe: a loss is told again to whoever asks later.
     pub async fn lost(&self) -> Reason {
-        self.phase_past(Phase::Leading).await
+        let bell = self.bell();
+        self.lost_by(&bell).await
     }
 
     /// Waits until trust has ended or the time for winding up is over: work is to be ended now.
@@ -141,15 +143,23 @@ impl Tenure {
         Ok(vacated)
     }
 
-    async fn phase_past(&self, known: Phase) -> Reason {
-        let pulse = self.election.shared.pulses.listen();
+    /// The bell of somebody who will wait for the loss. Made before user code is called, so that
+    /// code which blocks from its first poll on is noticed (L2).
+    pub(crate) fn bell(&self) -> Arc<Pulse> {
+        self.election.shared.pulses.listen()
+    }
+
+    /// As [`lost`](Tenure::lost), answering a bell that was made before.
+    pub(crate) async fn lost_by(&self, bell: &Pulse) -> Reason {
         let mut phase = self.reign.phase.subscribe();
         tokio::select! {
-            moved = phase.wait_for(|phase| *phase != known) => match moved.map(|phase| *phase) {
-                Ok(Phase::Draining(reason) | Phase::Over(reason)) => reason,
-                Ok(Phase::Leading) | Err(_) => Reason::NotRenewed,
-            },
-            () = pulse.answer() => Reason::NotRenewed,
+            moved = phase.wait_for(|phase| *phase != Phase::Leading) => {
+                match moved.map(|phase| *phase) {
+                    Ok(Phase::Draining(reason) | Phase::Over(reason)) => reason,
+                    Ok(Phase::Leading) | Err(_) => Reason::NotRenewed,
+                }
+            }
+            () = bell.answer() => Reason::NotRenewed,
         }
     }
 }

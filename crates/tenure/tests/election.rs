@@ -73,7 +73,7 @@ async fn resigning_steps_back_for_one_renewal_and_campaigns_again() {
 async fn trust_ends_by_itself_while_the_store_hangs() {
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
-    let election = candidate.election("invoices").ttl(TTL).build().unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().build().unwrap();
     let tenure = election.campaign().await.unwrap();
     store.set(Mood::Hanging);
     // The driver may or may not have run by now: the clock alone decides.
@@ -90,7 +90,7 @@ async fn trust_ends_by_itself_while_the_store_hangs() {
 async fn one_failed_renewal_does_not_end_leadership() {
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
-    let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let mut events = election.events();
     store.set(Mood::Failing);
     desk.pass_until(|| store.verbs().contains(&"renew")).await;
@@ -112,7 +112,8 @@ async fn one_failed_renewal_does_not_end_leadership() {
 async fn failing_closed_steps_down_at_the_first_failed_renewal() {
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
-    let election = candidate.election("invoices").ttl(TTL).fail_closed(true).start().await.unwrap();
+    let election =
+        candidate.election("invoices").ttl(TTL).at_once().fail_closed(true).start().await.unwrap();
     let mut events = election.events();
     store.set(Mood::Failing);
     desk.pass_until(|| !election.is_leader()).await;
@@ -128,7 +129,7 @@ async fn a_store_that_panics_or_miscounts_is_an_unknown_outcome() {
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
     store.set(Mood::Panicking);
-    let election = candidate.election("invoices").ttl(TTL).build().unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().build().unwrap();
     let error = election.start().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     store.set(Mood::Well);
@@ -141,7 +142,7 @@ async fn a_store_that_is_down_at_the_start_is_no_error_but_one_that_denies_is() 
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
     store.set(Mood::Failing);
-    let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     assert!(!election.is_leader());
     assert!(election.current_leader().await.is_err());
     store.set(Mood::Well);
@@ -149,7 +150,7 @@ async fn a_store_that_is_down_at_the_start_is_no_error_but_one_that_denies_is() 
 
     let (candidate, store) = desk.candidate("b");
     store.set(Mood::Denying);
-    let error = candidate.election("other").ttl(TTL).start().await.unwrap_err();
+    let error = candidate.election("other").ttl(TTL).at_once().start().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
 }
 
@@ -158,7 +159,7 @@ async fn a_lost_acquire_reply_is_taken_back_when_stopping() {
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
     store.set(Mood::Failing);
-    let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     store.set(Mood::Well);
     election.stop().await.unwrap();
     let ops = store.ops.lock().unwrap();
@@ -173,7 +174,7 @@ async fn dropping_the_campaign_withdraws_and_dropping_the_tenure_releases() {
     let desk = Desk::new();
     let leader = desk.election("a").start().await.unwrap();
     let (candidate, store) = desk.candidate("b");
-    let election = candidate.election("invoices").ttl(TTL).build().unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().build().unwrap();
     {
         let waiting = election.campaign();
         let timeout = tokio::time::timeout(Duration::from_millis(50), waiting).await;
@@ -197,7 +198,7 @@ async fn dropping_the_campaign_withdraws_and_dropping_the_tenure_releases() {
 async fn dropping_every_handle_gives_the_lease_back() {
     let desk = Desk::new();
     let (candidate, store) = desk.untended_candidate("a");
-    let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     drop((election, candidate));
     eventually("the release", || store.verbs().contains(&"release")).await;
 }
@@ -206,15 +207,16 @@ async fn dropping_every_handle_gives_the_lease_back() {
 async fn one_candidate_enters_an_election_once_at_a_time() {
     let desk = Desk::new();
     let (candidate, _) = desk.candidate("a");
-    let first = candidate.election("invoices").ttl(TTL).start().await.unwrap();
-    let error = candidate.election("invoices").ttl(TTL).build().unwrap_err();
+    let first = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
+    let error = candidate.election("invoices").ttl(TTL).at_once().build().unwrap_err();
     assert!(error.to_string().contains("already"), "{error}");
     let led = first.term().unwrap();
     first.stop().await.unwrap();
     drop(first);
     let mut again = None;
     eventually("the name to be free", || {
-        again = again.take().or_else(|| candidate.election("invoices").ttl(TTL).build().ok());
+        again =
+            again.take().or_else(|| candidate.election("invoices").ttl(TTL).at_once().build().ok());
         again.is_some()
     })
     .await;
@@ -228,7 +230,7 @@ async fn a_thousand_elections_share_their_calls() {
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
     let elections: Vec<_> = (0..1000)
-        .map(|n| candidate.election(&format!("job-{n}")).ttl(TTL).build().unwrap())
+        .map(|n| candidate.election(&format!("job-{n}")).ttl(TTL).at_once().build().unwrap())
         .collect();
     for election in &elections {
         election.start().await.unwrap();

@@ -73,16 +73,20 @@ fn text(key: &Key) -> String {
     format!("{}{{{}}}", key.name(), labels.join(","))
 }
 
+/// The recorder is told off the driver's thread, soon after something happened or when asked to.
 fn counter(name: &str) -> u64 {
+    tenure::refresh_metrics();
     BOOK.counters.lock().unwrap().get(name).map_or(0, |value| value.load(Ordering::SeqCst))
 }
 
 fn gauge(name: &str) -> f64 {
+    tenure::refresh_metrics();
     let value = BOOK.gauges.lock().unwrap().get(name).map(|value| value.load(Ordering::SeqCst));
     f64::from_bits(value.unwrap_or_default())
 }
 
 fn histogram(name: &str) -> Vec<f64> {
+    tenure::refresh_metrics();
     let values = BOOK.histograms.lock().unwrap().get(name).cloned();
     values.map(|values| values.0.lock().unwrap().clone()).unwrap_or_default()
 }
@@ -92,8 +96,8 @@ async fn reigns_and_renewals_are_counted_by_class() {
     LazyLock::force(&BOOK);
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
-    let one = candidate.election("count:one").ttl(TTL).start().await.unwrap();
-    let two = candidate.election("count:two").ttl(TTL).start().await.unwrap();
+    let one = candidate.election("count:one").ttl(TTL).at_once().start().await.unwrap();
+    let two = candidate.election("count:two").ttl(TTL).at_once().start().await.unwrap();
     assert_eq!(counter("leader_acquired_total{key_class=count}"), 2);
     assert_eq!(gauge("leader_is_leader{key_class=count}"), 2.0);
     assert_eq!(gauge("leader_term{key_class=count}"), 1.0);
@@ -117,8 +121,8 @@ async fn trust_is_the_shortest_of_the_class_and_is_brought_up_to_date() {
     LazyLock::force(&BOOK);
     let desk = Desk::new();
     let (candidate, store) = desk.untended_candidate("a");
-    let _long = candidate.election("trust:a").ttl(TTL * 10).start().await.unwrap();
-    let short = candidate.election("trust:b").ttl(TTL).start().await.unwrap();
+    let _long = candidate.election("trust:a").ttl(TTL * 10).at_once().start().await.unwrap();
+    let short = candidate.election("trust:b").ttl(TTL).at_once().start().await.unwrap();
     let trust = || gauge("leader_trust_seconds{key_class=trust}");
     let whole = short.standing().unwrap().remaining.as_secs_f64();
     assert!((trust() - whole).abs() < 1e-6, "{} {whole}", trust());
@@ -134,9 +138,9 @@ async fn the_ttl_is_the_shortest_of_those_that_are_led() {
     let desk = Desk::new();
     let (candidate, _) = desk.candidate("a");
     let ttl = || gauge("leader_ttl_seconds{key_class=ttl}");
-    let long = candidate.election("ttl:a").ttl(TTL * 10).start().await.unwrap();
+    let long = candidate.election("ttl:a").ttl(TTL * 10).at_once().start().await.unwrap();
     assert_eq!(ttl(), 30.0);
-    let short = candidate.election("ttl:b").ttl(TTL).start().await.unwrap();
+    let short = candidate.election("ttl:b").ttl(TTL).at_once().start().await.unwrap();
     assert_eq!(ttl(), 3.0);
     short.stop().await.unwrap();
     assert_eq!(ttl(), 30.0, "one that is not led does not count");
@@ -148,8 +152,8 @@ async fn the_ttl_is_the_shortest_of_those_that_are_led() {
 async fn a_gap_is_measured_by_whoever_takes_over() {
     LazyLock::force(&BOOK);
     let desk = Desk::new();
-    let first = desk.candidate("a").0.election("gap:x").ttl(TTL).start().await.unwrap();
-    let second = desk.candidate("b").0.election("gap:x").ttl(TTL).start().await.unwrap();
+    let first = desk.candidate("a").0.election("gap:x").ttl(TTL).at_once().start().await.unwrap();
+    let second = desk.candidate("b").0.election("gap:x").ttl(TTL).at_once().start().await.unwrap();
     assert!(histogram("leader_gap_seconds{key_class=gap}").is_empty(), "the first has no gap");
     first.stop().await.unwrap();
     leads(&second).await;
@@ -163,9 +167,9 @@ async fn a_label_per_election_is_there_for_those_who_want_it() {
     LazyLock::force(&BOOK);
     let desk = Desk::new();
     let (candidate, _) = desk.candidate("a");
-    let own = candidate.election("label:own").ttl(TTL).per_election_metrics(true);
+    let own = candidate.election("label:own").ttl(TTL).at_once().per_election_metrics(true);
     let _own = own.start().await.unwrap();
-    let _plain = candidate.election("label:plain").ttl(TTL).start().await.unwrap();
+    let _plain = candidate.election("label:plain").ttl(TTL).at_once().start().await.unwrap();
     assert_eq!(counter("leader_acquired_total{key_class=label,election=label:own}"), 1);
     assert_eq!(counter("leader_acquired_total{key_class=label}"), 1);
     assert_eq!(gauge("leader_is_leader{key_class=label,election=label:own}"), 1.0);
@@ -188,7 +192,8 @@ async fn messages_are_counted_and_whoever_leads_shows_their_backlog() {
             _ => std::future::pending().await,
         }
     };
-    let election = candidate.election("mail:x").ttl(TTL).post_tries(1).on_post("orders", handler);
+    let election =
+        candidate.election("mail:x").ttl(TTL).at_once().post_tries(1).on_post("orders", handler);
     let election = election.on_notify("pings", |_| ()).build().unwrap();
     for number in ["1", "2", "3", "4"] {
         election.post("orders", number, number).await.unwrap();
@@ -213,7 +218,7 @@ async fn a_renewal_that_is_withheld_counts_as_failed() {
     LazyLock::force(&BOOK);
     let desk = Desk::new();
     let (candidate, _) = desk.candidate("a");
-    let election = candidate.election("deaf:x").ttl(TTL).build().unwrap();
+    let election = candidate.election("deaf:x").ttl(TTL).at_once().build().unwrap();
     let mut events = election.events();
     let tenure = election.campaign().await.unwrap();
     // Somebody waits for the loss but is never polled again: a blocked program.
@@ -229,7 +234,7 @@ async fn a_renewal_that_is_withheld_counts_as_failed() {
 async fn a_reign_that_goes_on_after_trust_has_ended_is_overdue() {
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
-    let election = candidate.election("overdue:x").ttl(TTL).build().unwrap();
+    let election = candidate.election("overdue:x").ttl(TTL).at_once().build().unwrap();
     let tenure = election.campaign().await.unwrap();
     let standing = election.standing().unwrap();
     assert_eq!((standing.term, election.overdue()), (tenure.term(), None));
@@ -249,7 +254,7 @@ async fn a_reign_that_goes_on_after_trust_has_ended_is_overdue() {
 async fn a_driver_that_hangs_is_overdue() {
     let desk = Desk::new();
     let (candidate, store) = desk.untended_candidate("a");
-    let election = candidate.election("hang:x").ttl(TTL).start().await.unwrap();
+    let election = candidate.election("hang:x").ttl(TTL).at_once().start().await.unwrap();
     store.set(Mood::Blocking);
     desk.clock.advance(TTL / 3);
     common::eventually("the driver is stuck in a call", || store.is_blocked()).await;

@@ -26,7 +26,7 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
 async fn reads_that_hang_take_no_renewals_place() {
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
-    let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let mut events = election.events();
     store.set(Mood::HangingReads);
     let mut asking = tokio::task::JoinSet::new();
@@ -56,9 +56,9 @@ async fn reads_that_hang_take_no_renewals_place() {
 async fn whoever_campaigns_after_a_stop_is_not_put_out_by_those_who_waited_before_it() {
     let desk = Desk::new();
     let (holder, _) = desk.candidate("a");
-    let holder = holder.election("invoices").ttl(TTL).start().await.unwrap();
+    let holder = holder.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let (candidate, _) = desk.candidate("b");
-    let election = candidate.election("invoices").ttl(TTL).build().unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().build().unwrap();
     let mut before = Box::pin(election.campaign());
     assert!(poll_once(before.as_mut()).is_pending());
     election.stop().await.unwrap();
@@ -77,7 +77,7 @@ async fn whoever_campaigns_after_a_stop_is_not_put_out_by_those_who_waited_befor
 async fn stopping_again_while_the_work_still_runs_is_answered_and_so_is_starting() {
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
-    let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let tenure = election.campaign().await.unwrap();
     store.set(Mood::Failing);
     // Lost, aborted, and nobody waits any more: the work goes on all the same.
@@ -118,6 +118,7 @@ async fn an_on_error_that_hangs_keeps_nobody_from_being_told() {
     let election = candidate
         .election("invoices")
         .ttl(TTL)
+        .at_once()
         .on_error(|_| std::future::pending::<()>())
         .on_elected(count(&elected))
         .on_lost(count(&lost))
@@ -144,6 +145,7 @@ async fn an_on_change_that_hangs_delays_neither_on_elected_nor_on_lost_nor_the_e
     let election = candidate
         .election("invoices")
         .ttl(TTL)
+        .at_once()
         .on_change(|_| std::future::pending::<()>())
         .on_elected(say("elected"))
         .on_lost(say("lost"))
@@ -161,7 +163,7 @@ async fn an_on_change_that_hangs_delays_neither_on_elected_nor_on_lost_nor_the_e
 async fn work_of_run_if_leader_that_blocks_its_thread_does_not_keep_the_lease_alive() {
     let desk = Desk::new();
     let (candidate, _) = desk.candidate("a");
-    let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let release = Arc::new((Mutex::new(false), Condvar::new()));
     let began = Arc::new(AtomicBool::new(false));
     let blocked = std::thread::spawn({
@@ -212,7 +214,7 @@ async fn a_driver_that_panics_takes_everybodys_trust_with_it() {
     assert!(!tenure.is_current() && !tenure.is_leader() && !election.is_leader());
     assert_eq!(election.run_if_leader(async {}).await, None);
     let waiting = tokio::time::timeout(PATIENCE, election.campaign()).await.expect("answered");
-    assert_eq!(waiting.unwrap_err().kind(), ErrorKind::Stopped);
+    assert_eq!(waiting.unwrap_err().kind(), ErrorKind::Crashed);
     while tokio::time::timeout(PATIENCE, events.next()).await.expect("the feed ends").is_some() {}
     eventually("on_lost", || lost.load(Ordering::SeqCst) == 1).await;
 }

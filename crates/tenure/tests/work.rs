@@ -14,7 +14,7 @@ use tokio::sync::{Notify, oneshot};
 async fn a_lease_is_given_back_only_when_the_work_has_ended() {
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
-    let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let tenure = election.campaign().await.unwrap();
     let stopping = tokio::task::LocalSet::new();
     stopping
@@ -39,7 +39,7 @@ async fn a_lease_is_given_back_only_when_the_work_has_ended() {
 async fn work_that_does_not_end_is_aborted_and_its_lease_never_released() {
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
-    let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let tenure = election.campaign().await.unwrap();
     let (done, stopped) = oneshot::channel();
     let local = tokio::task::LocalSet::new();
@@ -66,7 +66,7 @@ async fn work_that_does_not_end_is_aborted_and_its_lease_never_released() {
 async fn lead_runs_the_work_in_each_reign_and_stops_it_on_loss() {
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
-    let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let terms = Arc::new(Mutex::new(Vec::<u64>::new()));
     let (ended, over) = oneshot::channel();
     let local = tokio::task::LocalSet::new();
@@ -136,7 +136,7 @@ async fn a_panic_in_the_work_gives_leadership_up() {
 async fn run_if_leader_runs_only_on_the_leader_and_not_beyond_its_trust() {
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
-    let leader = candidate.election("invoices").ttl(TTL).start().await.unwrap();
+    let leader = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let follower = desk.election("b").start().await.unwrap();
     assert_eq!(leader.run_if_leader(async { 7 }).await, Some(7));
     assert_eq!(follower.run_if_leader(async { 7 }).await, None);
@@ -158,7 +158,7 @@ async fn run_if_leader_runs_only_on_the_leader_and_not_beyond_its_trust() {
 async fn run_if_leader_is_waited_for_before_the_lease_is_given_back() {
     let desk = Desk::new();
     let (candidate, store) = desk.candidate("a");
-    let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let (go, gate) = oneshot::channel::<()>();
     let work = election.run_if_leader(async { gate.await.is_ok() });
     let stop = async {
@@ -218,6 +218,7 @@ async fn the_lease_is_kept_until_on_lost_has_wound_up() {
     let election = candidate
         .election("invoices")
         .ttl(TTL)
+        .at_once()
         .on_lost({
             let (entered, finish) = (entered.clone(), finish.clone());
             move |_| {
@@ -274,6 +275,7 @@ async fn an_on_elected_that_hangs_neither_delays_renewals_nor_the_loss() {
     let election = candidate
         .election("invoices")
         .ttl(TTL)
+        .at_once()
         .on_elected(|_| std::future::pending::<()>())
         .on_lost({
             let lost = lost.clone();
@@ -296,7 +298,7 @@ async fn an_on_elected_that_hangs_neither_delays_renewals_nor_the_loss() {
 async fn a_blocked_runtime_does_not_keep_the_lease_alive() {
     let desk = Desk::new();
     let (candidate, _) = desk.candidate("a");
-    let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
+    let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let mut events = election.events();
     let release = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
     let blocked = std::thread::spawn({

@@ -84,6 +84,15 @@ pub struct Past {
     rival_ttl: Option<Duration>,
 }
 
+impl Past {
+    /// The same past, of a candidate that has numbered its acquires at least as far as in `other`:
+    /// for when nothing else of the other one is remembered.
+    #[must_use]
+    pub fn numbered_after(self, other: &Past) -> Past {
+        Past { seq: self.seq.max(other.seq), ..self }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Flight {
     Acquire,
@@ -187,6 +196,7 @@ impl Machine {
             Input::Resign => self.resign(now, Reason::Resigned, true, out),
             Input::Withdraw => self.leave(now, Want::Rest, out),
             Input::Drained => self.drained(now, out),
+            Input::RunOut => self.run_out(now, out),
         }
         self.pass_deadlines(now, out);
         self.send_what_is_due(now, out);
@@ -299,6 +309,26 @@ impl Machine {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Nobody works any more as far as is known, but somebody who was told "you lead" has not said
+    /// that they are done: the lease is not given back, it runs out (I8). Only then is it asked for
+    /// again.
+    fn run_out(&mut self, now: Time, out: &mut Actions) {
+        let (State::Draining { term, sent_at, aside, .. }
+        | State::Ending { term, sent_at, aside, .. }) = self.state
+        else {
+            return;
+        };
+        let ours = !matches!(self.state, State::Ending { ours: false, .. });
+        self.vacated(now, Some(term), !ours, aside, out);
+        if let State::Waiting { next, .. } = &mut self.state
+            && ours
+        {
+            // As everybody else who waits for it.
+            let timing = &self.settings.timing;
+            *next = Window::spread(timing.expires_at(sent_at).max(next.from), timing);
         }
     }
 

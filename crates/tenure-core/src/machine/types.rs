@@ -65,8 +65,12 @@ pub enum Input {
     Resign,
     /// Give up and take no further part.
     Withdraw,
-    /// The work of the reign that was stepped down from has ended.
+    /// The work of the reign that was stepped down from has ended, and everybody who was told "you
+    /// lead" in it is done: its lease may be given back (I8).
     Drained,
+    /// The reign that was stepped down from is over, but nobody can say for all who were told "you
+    /// lead" that they are done: its lease is left to run out (I8).
+    RunOut,
 }
 
 /// What is to be done. A driver carries actions out in the order given.

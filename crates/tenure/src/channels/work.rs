@@ -162,7 +162,7 @@ pub(super) async fn watch_backlog(worker: Worker, store: Arc<dyn Store>) {
 impl Worker {
     /// Begins to work, if this reign is on.
     fn enter(&self) -> Option<Work<'_>> {
-        let leads = *self.reign.phase.borrow() == Phase::Leading && self.shared.is_leader();
+        let leads = *self.reign.phase.borrow() == Phase::Leading && self.shared.leads();
         // Made only if it has entered: dropping it leaves.
         (leads && self.reign.enter()).then(|| Work(self))
     }

@@ -113,13 +113,17 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use tenure_core::{CandidateId, Grant, Machine, Name, Reply, Settings, Timing};
+    use tenure_core::{CandidateId, Grant, Name, Past, Reply, Settings, Timing};
     use tokio::sync::{mpsc, oneshot};
 
     use super::*;
+    use crate::announcer::Announcer;
     use crate::clock::AnyClock;
+    use crate::command::NewSlot;
     use crate::schedule::Schedule;
     use crate::shared::Shared;
+    use crate::slot::Promises;
+    use crate::telemetry::Telemetry;
 
     /// The process stood still between the grant and the news that its office listens.
     #[test]
@@ -130,9 +134,18 @@ mod tests {
             let id = CandidateId::new("me", 1).unwrap();
             let shared = Shared::new(name.clone(), id.clone(), timing, AnyClock::Boot);
             let shared = Arc::new(shared);
-            let machine = Machine::new(Settings::new(name, id, timing));
+            let settings = Settings::new(name, id, timing);
             let (office, mut orders) = mpsc::unbounded_channel();
-            let mut slot = Slot::new(1, machine, shared.clone(), None, Some(office));
+            let announcer = Announcer::start(AnyClock::Boot).unwrap();
+            let new = NewSlot {
+                id: 1,
+                settings,
+                shared: shared.clone(),
+                relay: None,
+                callbacks: Promises::default(),
+                office: Some(office),
+            };
+            let mut slot = Slot::new(new, Past::default(), announcer, Telemetry::start().unwrap());
             let (mut schedule, mut sends) = (Schedule::default(), Vec::new());
             let mut rng = fastrand::Rng::with_seed(1);
             let mut io = Io { schedule: &mut schedule, rng: &mut rng, sends: &mut sends };

@@ -46,7 +46,7 @@ impl Slot {
 
     fn first_attempt(&mut self, now: Time, wish: Wish, done: Done, io: &mut Io<'_>) {
         if self.wish == wish && self.shared.status.borrow().store_answers.is_some() {
-            let _gone = done.send(Ok(()));
+            self.announcer.done(done, Ok(()));
             return;
         }
         self.first_reply.push(done);
@@ -80,11 +80,11 @@ impl Slot {
         self.started = false;
         self.observing = false;
         self.waiters = 0;
-        self.shared.status.send_modify(|status| status.stops += 1);
+        self.change_status(|status| status.stops += 1);
         let idle = self.wish == Wish::Rest && self.machine.is_out();
         self.wish = Wish::Rest;
         if idle {
-            let _gone = done.send(Ok(()));
+            self.announcer.done(done, Ok(()));
             return;
         }
         self.vacated.push(done);
@@ -101,7 +101,9 @@ impl Slot {
     ) {
         let present = self.machine.leading().or(self.machine.ending());
         if present.is_none() || (term.is_some() && term != present) {
-            done.map(|done| done.send(Ok(())));
+            if let Some(done) = done {
+                self.announcer.done(done, Ok(()));
+            }
             return;
         }
         self.vacated.extend(done);

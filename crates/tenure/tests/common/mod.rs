@@ -55,7 +55,7 @@ impl Desk {
     }
 
     pub(crate) fn election(&self, label: &str) -> ElectionBuilder {
-        self.candidate(label).0.election("invoices").ttl(TTL)
+        self.candidate(label).0.election("invoices").ttl(TTL).at_once()
     }
 
     /// Lets time pass in small steps until `done`; every driver has its turns in each.

@@ -1,0 +1,226 @@
+//! Logs and metrics, off the driver's thread (L2).
+//!
+//! A subscriber of `tracing` and a recorder of `metrics` are user code: they may block on a full
+//! pipe or a slow disk. The driver queues what there is to say; a thread of its own says it. The
+//! queue is bounded: what does not fit is left out and counted, because a renewal must not wait for
+//! a log line. Counts of metrics are kept apart and never left out (see `metrics`).
+
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use tenure_core::{Error, ErrorKind, Term};
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
+use tracing::{Level, Metadata, Span, Subscriber};
+
+use crate::Event;
+use crate::metrics::Group;
+use crate::shared::Shared;
+use crate::telling::log;
+
+/// How many lines wait for a subscriber that is slow.
+const ROOM: usize = 4096;
+
+/// Something to be said.
+enum Line {
+    Event(Arc<Shared>, Event),
+    Sent {
+        id: u64,
+        verb: &'static str,
+        shared: Arc<Shared>,
+        led: Option<Term>,
+    },
+    Replied {
+        id: u64,
+        outcome: &'static str,
+        term: Option<Term>,
+    },
+    /// What was counted is to be shown.
+    Counts(Arc<Group>),
+    /// A line of the store's own, which runs on the driver's thread.
+    Store {
+        level: Level,
+        target: &'static str,
+        text: String,
+    },
+}
+
+/// The driver's end: never waits.
+#[derive(Clone)]
+pub(crate) struct Telemetry {
+    lines: SyncSender<Line>,
+    left_out: Arc<AtomicU64>,
+}
+
+impl Telemetry {
+    /// Starts the thread, which ends when the last end of the driver's is dropped.
+    pub(crate) fn start() -> Result<Telemetry, Error> {
+        let (lines, said) = sync_channel(ROOM);
+        let left_out = Arc::new(AtomicU64::new(0));
+        let count = left_out.clone();
+        std::thread::Builder::new()
+            .name("tenure-log".to_owned())
+            .spawn(move || say(&said, &count))
+            .map_err(|error| {
+                let message = "the thread that logs can't be started";
+                Error::new(ErrorKind::Unavailable, message).caused_by(error)
+            })?;
+        Ok(Telemetry { lines, left_out })
+    }
+
+    pub(crate) fn event(&self, shared: &Arc<Shared>, event: &Event) {
+        self.queue(Line::Event(shared.clone(), event.clone()));
+    }
+
+    /// An attempt begins: one span for each, which ends with the answer.
+    pub(crate) fn sent(
+        &self,
+        id: u64,
+        verb: &'static str,
+        shared: &Arc<Shared>,
+        led: Option<Term>,
+    ) {
+        self.queue(Line::Sent { id, verb, shared: shared.clone(), led });
+    }
+
+    pub(crate) fn replied(&self, id: u64, outcome: &'static str, term: Option<Term>) {
+        self.queue(Line::Replied { id, outcome, term });
+    }
+
+    pub(crate) fn counts(&self, group: &Arc<Group>) {
+        if group.is_news() {
+            self.queue(Line::Counts(group.clone()));
+        }
+    }
+
+    /// What the driver's thread logs goes through here: the stores' own lines, too.
+    pub(crate) fn subscriber(&self) -> impl Subscriber + Send + Sync + 'static {
+        Detour(self.clone())
+    }
+
+    fn queue(&self, line: Line) {
+        if let Err(full) = self.lines.try_send(line) {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            if let std::sync::mpsc::TrySendError::Full(Line::Counts(group)) = full {
+                group.is_old_news();
+            }
+        }
+    }
+}
+
+fn say(lines: &Receiver<Line>, left_out: &AtomicU64) {
+    let mut attempts: HashMap<u64, Span> = HashMap::new();
+    while let Ok(line) = lines.recv() {
+        let count = left_out.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            tracing::warn!(count, "the log is too slow; lines of tenure were left out");
+        }
+        match line {
+            Line::Event(shared, event) => log(&shared, &event),
+            Line::Sent { id, verb, shared, led } => {
+                attempts.insert(id, attempt(verb, &shared, led));
+            }
+            Line::Replied { id, outcome, term } => {
+                let Some(span) = attempts.remove(&id) else { continue };
+                if let Some(term) = term {
+                    span.record("term", term.get());
+                }
+                span.record("outcome", outcome);
+            }
+            Line::Counts(group) => group.publish(),
+            Line::Store { level, target, text } => repeat(level, target, &text),
+        }
+    }
+}
+
+fn attempt(verb: &'static str, shared: &Shared, led: Option<Term>) -> Span {
+    let span = tracing::info_span!(
+        "attempt",
+        verb,
+        election = shared.election.as_str(),
+        candidate = shared.candidate.as_str(),
+        was_leader = led.is_some(),
+        term = tracing::field::Empty,
+        outcome = tracing::field::Empty,
+    );
+    if let Some(term) = led {
+        span.record("term", term.get());
+    }
+    span
+}
+
+fn repeat(level: Level, target: &'static str, text: &str) {
+    match level {
+        Level::ERROR => tracing::error!(target: "tenure::store", module = target, "{text}"),
+        Level::WARN => tracing::warn!(target: "tenure::store", module = target, "{text}"),
+        Level::INFO => tracing::info!(target: "tenure::store", module = target, "{text}"),
+        Level::DEBUG => tracing::debug!(target: "tenure::store", module = target, "{text}"),
+        Level::TRACE => tracing::trace!(target: "tenure::store", module = target, "{text}"),
+    }
+}
+
+/// The subscriber of the driver's thread: queues what stores log there.
+struct Detour(Telemetry);
+
+impl Subscriber for Detour {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= LevelFilter::current()
+    }
+
+    /// The level of the program's own subscribers decides.
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::OFF)
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        let metadata = event.metadata();
+        let (level, target) = (*metadata.level(), metadata.target());
+        self.0.queue(Line::Store { level, target, text: text.joined() });
+    }
+
+    // Spans of the stores' drivers are not shown.
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The fields of a line, as text.
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Text {
+    fn joined(self) -> String {
+        self.message + &self.fields
+    }
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let _infallible = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+}

@@ -1,0 +1,79 @@
+//! Every interleaving of those who ask whether they lead and the driver that steps down (I8, L1).
+//! The word is the library's own file, with loom's atomics.
+#![allow(dead_code, reason = "the word is included whole")]
+
+mod atomic {
+    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+}
+
+#[path = "../src/lead_word.rs"]
+mod lead_word;
+
+use lead_word::LeadWord;
+use loom::sync::Arc;
+use loom::thread;
+
+const UNTIL: u64 = 1_000;
+
+/// A `true` answer is always seen by the step-down that follows it, or comes after a renewal that
+/// kept it; none is given after the step-down.
+#[test]
+fn no_answer_slips_through_a_step_down() {
+    loom::model(|| {
+        let word = Arc::new(LeadWord::new());
+        word.begin(UNTIL, false);
+        let askers: Vec<_> = (0..2)
+            .map(|_| {
+                let word = word.clone();
+                thread::spawn(move || word.vouch(|| 10))
+            })
+            .collect();
+        let driver = {
+            let word = word.clone();
+            thread::spawn(move || {
+                word.extend(UNTIL * 2);
+                word.end()
+            })
+        };
+        let told = askers.into_iter().map(|asker| asker.join().unwrap()).any(|told| told);
+        let relied = driver.join().unwrap();
+        assert!(relied || !told, "somebody was told, and the step-down did not see it");
+        assert!(!word.vouch(|| 10), "nobody is told after the step-down");
+    });
+}
+
+/// A renewal that comes at the same time as the first answer loses nothing of it.
+#[test]
+fn a_renewal_keeps_what_was_told() {
+    loom::model(|| {
+        let word = Arc::new(LeadWord::new());
+        word.begin(UNTIL, false);
+        let asker = {
+            let word = word.clone();
+            thread::spawn(move || word.vouch(|| 10))
+        };
+        word.extend(UNTIL * 2);
+        assert!(asker.join().unwrap());
+        assert!(word.is_relied_upon());
+        assert!(word.peek(|| UNTIL + 10), "and the instant moved");
+    });
+}
+
+/// An answer that comes after "done" counts again; "done" never speaks for a later reign.
+#[test]
+fn done_speaks_for_answers_before_it_only() {
+    loom::model(|| {
+        let word = Arc::new(LeadWord::new());
+        word.begin(UNTIL, true);
+        word.done(|| true);
+        let asker = {
+            let word = word.clone();
+            thread::spawn(move || word.vouch(|| 10))
+        };
+        let relied = word.end();
+        assert_eq!(asker.join().unwrap(), relied, "told and seen go together");
+        word.begin(UNTIL * 3, true);
+        assert!(!word.done(|| false), "it is another reign's word");
+        assert!(word.end());
+    });
+}
