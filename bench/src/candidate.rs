@@ -38,7 +38,7 @@ async fn take_part(name: &str, label: &str) -> Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let election = Election::builder(name, store()?).label(label).ttl(TTL).build()?;
     let telling = tokio::task::LocalSet::new();
-    let events = election.events();
+    let events = election.peek_events();
     telling.spawn_local(tell(events));
     telling
         .run_until(async {

@@ -177,6 +177,9 @@ impl Fleet {
         command.args([verb, name, "--json", "--ttl", "3s", "--renew-every", "1s", "--id", label]);
         if self.kind == Kind::Run {
             command.args(["--", "sleep", "1000000"]);
+        } else {
+            // Nobody works for it, so there is nobody to wait for.
+            command.arg("--at-once");
         }
         Ok(command)
     }

@@ -208,11 +208,19 @@ pub(crate) struct CandidateArgs {
 }
 
 /// Take part without a command, until TERM or Ctrl-C
+///
+/// Tenure can't see who acts on the `elected` that it prints. So when a reign ends, its lease is kept
+/// for the drain at most, until a line `done TERM` on stdin says that all work of that term has ended.
+/// The end of the input says nothing. For work that tenure itself starts and ends, use `run`.
 #[derive(Debug, Args)]
 #[command(after_help = CAMPAIGN_EXAMPLES)]
 pub(crate) struct CampaignArgs {
     /// The election: 1 to 255 bytes
     pub(crate) name: String,
+
+    /// Give the lease back at once when told to end: for those who have stopped their work by then
+    #[arg(long)]
+    pub(crate) at_once: bool,
 
     #[command(flatten)]
     pub(crate) candidate: CandidateArgs,
@@ -341,7 +349,8 @@ Examples:
 const CAMPAIGN_EXAMPLES: &str = "\
 Examples:
   tenure campaign reports
-  tenure campaign reports --json | while read -r event; do echo \"$event\"; done";
+  tenure campaign reports --json --drain 2s
+  coproc tenure campaign reports --json   # and when term 7 is done: echo done 7 >&${COPROC[1]}";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:

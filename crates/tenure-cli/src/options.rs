@@ -17,6 +17,8 @@ pub(crate) struct Candidacy {
     pub(crate) label: Option<String>,
     pub(crate) timing: Timing,
     pub(crate) metadata: Option<Metadata>,
+    /// Nobody works on when this is told to end.
+    pub(crate) at_once: bool,
 }
 
 /// What `run` is to do.
@@ -45,7 +47,7 @@ impl Candidacy {
         }
         let timing = timing(&args)?;
         let metadata = args.metadata.as_deref().map(Metadata::new).transpose()?;
-        Ok(Candidacy { name, label: args.id, timing, metadata })
+        Ok(Candidacy { name, label: args.id, timing, metadata, at_once: false })
     }
 }
 
@@ -64,7 +66,8 @@ impl TryFrom<CampaignArgs> for Candidacy {
     type Error = Failure;
 
     fn try_from(args: CampaignArgs) -> Result<Candidacy, Failure> {
-        Candidacy::new(&args.name, args.candidate)
+        let candidacy = Candidacy::new(&args.name, args.candidate)?;
+        Ok(Candidacy { at_once: args.at_once, ..candidacy })
     }
 }
 

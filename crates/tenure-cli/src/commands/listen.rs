@@ -117,20 +117,20 @@ pub(crate) async fn run(
     let mut signals = Signals::listen()?;
     let mut narration = Narration::new();
     narration.follow(&election, out, output::sentence);
-    let mut changes = election.changes();
+    let mut events = election.peek_events();
     let tick = options.candidacy.timing.renew_every / 4;
     tokio::select! {
         started = election.start() => started?,
         _ = signals.end() => return Ok(Exit::DONE),
     }
     let end = loop {
-        if let Some(standing) = election.standing() {
+        if let Some(standing) = election.peek() {
             deadline.send_replace(standing.trusted_until);
         }
         tokio::select! {
             _ = signals.end() => break Ok(Exit::DONE),
             Some(end) = fatal.recv() => break end,
-            _ = changes.next() => {}
+            _ = events.next() => {}
             () = pause(tick) => {}
         }
     };
@@ -140,7 +140,7 @@ pub(crate) async fn run(
         },
         _ = signals.end() => {}
     }
-    drop((election, changes));
+    drop((election, events));
     narration.finish().await;
     end
 }

@@ -126,7 +126,7 @@ async fn take_part(
     let mut signals = Signals::listen()?;
     let mut narration = JoinSet::new();
     // Before it takes part: an event that comes earlier is told to nobody.
-    let (candidate, events) = (election.candidate().clone(), election.events());
+    let (candidate, events) = (election.candidate().clone(), election.peek_events());
     narration.spawn(narrate(election.name().clone(), candidate, events, out.clone()));
     election.start().await?;
     let is_ending = Cell::new(false);

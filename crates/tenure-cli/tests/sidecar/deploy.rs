@@ -81,3 +81,33 @@ fn the_sidecar_of_the_manifest_starts_with_its_arguments() {
     process.signal(Signal::TERM);
     assert_eq!(process.code(), 0);
 }
+
+/// The duration behind `key `, as HAProxy writes it.
+fn haproxy_time(text: &str, key: &str) -> Duration {
+    let after = text.split_once(key).unwrap_or_else(|| panic!("there is no {key}")).1;
+    tenure_core::parse_duration(after.split_whitespace().next().unwrap()).unwrap()
+}
+
+#[test]
+fn the_load_balancer_relies_on_a_200_for_less_than_the_drain() {
+    let config = deployed("compose/haproxy.cfg");
+    assert!(config.contains("option httpchk GET /leader"), "a HEAD may not be relied on: {config}");
+    let probe = haproxy_time(&config, "inter ")
+        + haproxy_time(&config, "timeout connect ")
+        + haproxy_time(&config, "timeout check ");
+    let fall: u32 = config.split_once(" fall ").unwrap().1[..1].parse().unwrap();
+    let compose = deployed("compose/compose.yaml");
+    assert!(compose.contains("--profile fast"), "{compose}");
+    let drain = Timing::profile("fast").unwrap().drain;
+    assert!(probe * fall < drain, "{probe:?} x {fall} against {drain:?}");
+    let grace = seconds(&compose, "stop_grace_period");
+    assert!(grace >= drain + Duration::from_secs(2), "{grace:?} against {drain:?}");
+}
+
+#[test]
+fn systemd_waits_for_the_drain() {
+    let unit = deployed("systemd/tenure.service");
+    let grace = seconds(&unit, "TimeoutStopSec");
+    let drain = Timing::default().drain;
+    assert!(grace >= drain + Duration::from_secs(2), "{grace:?} against {drain:?}");
+}

@@ -16,6 +16,7 @@ mod doctor;
 mod http;
 mod instance;
 mod one_leader;
+mod relied;
 mod rules;
 mod schema;
 mod serve;

@@ -1,6 +1,7 @@
 //! `tenure doctor`: what the store promises, how quick it is, and what is wrong with the set-up.
 
 mod finding;
+mod grace;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
@@ -41,6 +42,10 @@ pub(crate) struct DoctorArgs {
     )]
     ttl: String,
 
+    /// The drain that leases here are going to have [default: ttl/6]
+    #[arg(long, value_name = "DURATION", env = "TENURE_DRAIN", hide_env_values = true)]
+    drain: Option<String>,
+
     /// How many round trips are measured
     #[arg(long, value_name = "N", default_value_t = 100)]
     samples: usize,
@@ -55,6 +60,7 @@ Examples:
 /// What `doctor` is to do.
 pub(crate) struct DoctorOptions {
     ttl: Duration,
+    drain: Duration,
     samples: usize,
 }
 
@@ -63,11 +69,15 @@ impl TryFrom<DoctorArgs> for DoctorOptions {
 
     fn try_from(args: DoctorArgs) -> Result<DoctorOptions, Failure> {
         let ttl = parse_duration(&args.ttl).map_err(|e| Failure::from(e).about("--ttl"))?;
-        tenure::Timing::new(ttl).check()?;
+        let mut timing = tenure::Timing::new(ttl);
+        if let Some(drain) = &args.drain {
+            timing.drain = parse_duration(drain).map_err(|e| Failure::from(e).about("--drain"))?;
+        }
+        timing.check()?;
         if args.samples == 0 || args.samples > 100_000 {
             return Err(Failure::usage("--samples must be a number from 1 to 100000"));
         }
-        Ok(DoctorOptions { ttl, samples: args.samples })
+        Ok(DoctorOptions { ttl, drain: timing.drain, samples: args.samples })
     }
 }
 
@@ -116,6 +126,7 @@ pub(crate) async fn run(
         ),
     }
     judge_info(&info, &mut report);
+    grace::judge(options.drain, &mut report);
     report.findings.sort_by_key(|finding| finding.level);
     tell(options, &info, trips.as_ref().ok(), &report, out);
     let endangered = report.findings.iter().any(|finding| finding.level == Level::Safety);
@@ -256,6 +267,7 @@ fn as_json(
         "kind": info.kind,
         "exists": true,
         "ttl_ms": millis(options.ttl),
+        "drain_ms": millis(options.drain),
         "guarantees": {
             "expiry": expiry(info.expiry),
             "durable_terms": info.durable_terms,
