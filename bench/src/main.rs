@@ -80,22 +80,22 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "clean_hand_over_on_sqlite",
-        about: "Three programs whose work holds a `Tenure`, ttl 3 s, 50 rounds: SIGTERM, and resign.",
+        about: "Three programs with work under a `Tenure`, ttl 3 s, 50 rounds: SIGTERM, resign.",
         run: || handover::clean(Work, Sqlite, ROUNDS, (5.0, 20.0)),
     },
     Bench {
         name: "clean_hand_over_on_postgres",
-        about: "Three programs whose work holds a `Tenure`, ttl 3 s, 200 rounds: SIGTERM, and resign.",
+        about: "Three programs with work under a `Tenure`, ttl 3 s, 200 rounds: SIGTERM, resign.",
         run: || handover::clean(Work, Postgres, MANY, (3.0, 10.0)),
     },
     Bench {
         name: "clean_hand_over_on_postgres_advisory",
-        about: "Three programs whose work holds a `Tenure`, ttl 3 s, 200 rounds: SIGTERM, and resign.",
+        about: "Three programs with work under a `Tenure`, ttl 3 s, 200 rounds: SIGTERM, resign.",
         run: || handover::clean(Work, Advisory, MANY, (3.0, 10.0)),
     },
     Bench {
         name: "clean_hand_over_on_redis",
-        about: "Three programs whose work holds a `Tenure`, ttl 3 s, 50 rounds: SIGTERM, and resign.",
+        about: "Three programs with work under a `Tenure`, ttl 3 s, 50 rounds: SIGTERM, resign.",
         run: || handover::clean(Work, Redis, ROUNDS, (2.0, 8.0)),
     },
     Bench {

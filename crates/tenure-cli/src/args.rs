@@ -209,9 +209,10 @@ pub(crate) struct CandidateArgs {
 
 /// Take part without a command, until TERM or Ctrl-C
 ///
-/// Tenure can't see who acts on the `elected` that it prints. So when a reign ends, its lease is kept
-/// for the drain at most, until a line `done TERM` on stdin says that all work of that term has ended.
-/// The end of the input says nothing. For work that tenure itself starts and ends, use `run`.
+/// Tenure can't see who acts on the `elected` that it prints. So when a reign ends, its lease is
+/// kept for the drain at most, until a line `done TERM` on stdin says that all work of that term
+/// has ended. The end of the input says nothing. For work that tenure itself starts and ends, use
+/// `run`.
 #[derive(Debug, Args)]
 #[command(after_help = CAMPAIGN_EXAMPLES)]
 pub(crate) struct CampaignArgs {

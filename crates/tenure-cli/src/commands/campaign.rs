@@ -99,17 +99,15 @@ fn hear(said: Said, election: &Election, out: &Output) {
         Said::Done(term) => term,
         Said::Nonsense(line) => {
             out.warn(&format!(
-                "line {line} of the input means nothing here and is ignored; write `done TERM` when \
-                 all work of that term has ended"
+                "line {line} of the input means nothing here and is ignored; write `done TERM` \
+                 when all work of that term has ended"
             ));
             return;
         }
     };
     let led = election.peek().map(|standing| standing.term);
     if led != Some(term) && election.winding_up() != Some(term) {
-        out.warn(&format!(
-            "term {term} is not held here (any more), so `done {term}` changes nothing"
-        ));
+        out.warn(&format!("term {term} is not held here, so `done {term}` changes nothing"));
         return;
     }
     if let Err(error) = election.done(term) {

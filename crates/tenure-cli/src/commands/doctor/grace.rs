@@ -18,7 +18,7 @@ pub(super) fn judge(drain: Duration, report: &mut Report) {
     report.fact(
         "drain",
         format!(
-            "{}: for so long a 200 of /leader may be relied on, and a lease is kept for those who do",
+            "{}: how long a 200 of /leader may be relied on, and a lease kept for those who do",
             show_duration(drain)
         ),
     );

@@ -96,8 +96,8 @@ fn sentence(event: &Event, at_once: bool) -> Option<String> {
         Event::Draining { term, reason: Reason::Resigned | Reason::Asked, left } if !at_once => {
             let left = output::show_short(*left);
             Some(format!(
-                "leading as term {term} no more; if a 200 told somebody so, the lease is kept until \
-                 they POST done, at most for {left}"
+                "leading as term {term} no more; if a 200 told somebody so, the lease is kept \
+                 until they POST done, at most for {left}"
             ))
         }
         event => output::sentence(event),
