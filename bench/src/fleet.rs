@@ -1,4 +1,4 @@
-//! Several processes of the release `tenure` command in one election, and what they tell.
+//! Several processes in one election, and what they tell.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -15,6 +15,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 use tenure::{BootClock, Time};
 
+use crate::candidate::CANDIDATE;
 use crate::ground::{Engine, Ground};
 use crate::interrupt;
 
@@ -68,8 +69,20 @@ pub(crate) struct Told {
     pub(crate) event: Event,
 }
 
+/// What a candidate is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// This program, whose work holds a `Tenure`: it says that it is done by ending.
+    Work,
+    /// `tenure run` with a command that does nothing.
+    Run,
+    /// `tenure campaign`: nothing tells it when the work that others do has ended.
+    Campaign,
+}
+
 /// The candidates. All are killed when this is dropped.
 pub(crate) struct Fleet {
+    kind: Kind,
     tenure: PathBuf,
     /// Before the ground, because they are dropped in this order.
     members: Vec<Member>,
@@ -113,11 +126,11 @@ impl Drop for Ended {
 }
 
 impl Fleet {
-    pub(crate) fn new(count: usize, ground: Ground) -> Result<Fleet> {
+    pub(crate) fn new(kind: Kind, count: usize, ground: Ground) -> Result<Fleet> {
         let (sender, receiver) = channel();
         let (members, told) = (Vec::new(), Vec::new());
         let tenure = tenure()?;
-        let mut fleet = Fleet { tenure, ground, members, started: 0, sender, receiver, told };
+        let mut fleet = Fleet { kind, tenure, ground, members, started: 0, sender, receiver, told };
         for _ in 0..count {
             fleet.add()?;
         }
@@ -128,11 +141,8 @@ impl Fleet {
     pub(crate) fn add(&mut self) -> Result<usize> {
         let number = self.started;
         self.started += 1;
-        let mut child = Command::new(&self.tenure)
-            .args(["campaign", &self.ground.election, "--json"])
-            .args(["--ttl", "3s", "--renew-every", "1s"])
-            .arg("--id")
-            .arg(format!("c{number}"))
+        let mut child = self
+            .command(&format!("c{number}"))?
             .env("TENURE_STORE", &self.ground.url)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -153,6 +163,25 @@ impl Fleet {
             told.member == number && ["elected", "leader_changed"].contains(&&*told.event.event)
         })?;
         Ok(number)
+    }
+
+    fn command(&self, label: &str) -> Result<Command> {
+        let name = &self.ground.election;
+        if self.kind == Kind::Work {
+            let mut command = Command::new(env::current_exe()?);
+            command.args([CANDIDATE, name, label]);
+            return Ok(command);
+        }
+        let mut command = Command::new(&self.tenure);
+        let verb = if self.kind == Kind::Run { "run" } else { "campaign" };
+        command.args([verb, name, "--json", "--ttl", "3s", "--renew-every", "1s", "--id", label]);
+        if self.kind == Kind::Run {
+            command.args(["--", "sleep", "1000000"]);
+        } else {
+            // Nobody works for it, so there is nobody to wait for.
+            command.arg("--at-once");
+        }
+        Ok(command)
     }
 
     /// Waits for something that is told from now on, at most for the limit.

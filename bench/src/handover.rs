@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
-use crate::fleet::{Fleet, TTL, Told};
+use crate::fleet::{Fleet, Kind, TTL, Told};
 use crate::ground::{Engine, Ground};
 use crate::numbers::Sample;
 use crate::raw::Yardstick;
@@ -18,8 +18,13 @@ const CANDIDATES: usize = 3;
 const CALM: Duration = Duration::from_millis(300);
 
 /// The leader resigns. The bars are for p50 and p99 of the gap, in milliseconds.
-pub(crate) fn clean(engine: Engine, rounds: usize, bars: (f64, f64)) -> Result<Section> {
-    let mut fleet = Fleet::new(CANDIDATES, Ground::new(engine)?)?;
+pub(crate) fn clean(
+    kind: Kind,
+    engine: Engine,
+    rounds: usize,
+    bars: (f64, f64),
+) -> Result<Section> {
+    let mut fleet = Fleet::new(kind, CANDIDATES, Ground::new(engine)?)?;
     let mut raw = Yardstick::new(&fleet.ground)?;
     let (mut gaps, mut whole, mut overlaps) = (Vec::new(), Vec::new(), 0);
     for round in 0..rounds {
@@ -49,7 +54,7 @@ pub(crate) fn clean(engine: Engine, rounds: usize, bars: (f64, f64)) -> Result<S
 
 /// The leader is killed. The bar is for p99 of the gap, in milliseconds.
 pub(crate) fn kill_9(engine: Engine, rounds: usize, bar: f64) -> Result<Section> {
-    let mut fleet = Fleet::new(CANDIDATES, Ground::new(engine)?)?;
+    let mut fleet = Fleet::new(Kind::Run, CANDIDATES, Ground::new(engine)?)?;
     let mut raw = Yardstick::new(&fleet.ground)?;
     let (mut gaps, mut overlaps) = (Vec::new(), 0);
     for round in 0..rounds {
@@ -74,7 +79,7 @@ pub(crate) fn kill_9(engine: Engine, rounds: usize, bar: f64) -> Result<Section>
 
 /// The leader is stopped, and goes on later.
 pub(crate) fn frozen(engine: Engine, rounds: usize) -> Result<Section> {
-    let mut fleet = Fleet::new(CANDIDATES, Ground::new(engine)?)?;
+    let mut fleet = Fleet::new(Kind::Work, CANDIDATES, Ground::new(engine)?)?;
     let mut raw = Yardstick::new(&fleet.ground)?;
     let (mut gaps, mut revived) = (Vec::new(), 0);
     for round in 0..rounds {

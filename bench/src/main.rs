@@ -3,6 +3,7 @@
 //! Each bench answers the question in its name. Its numbers stand beside the bar that the project
 //! set itself; a bar that is missed is marked, and that is all: tests assert, benches measure.
 
+mod candidate;
 mod cron;
 mod crowd;
 mod fleet;
@@ -25,6 +26,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 
+use fleet::Kind::{Campaign, Work};
 use ground::Engine::{Advisory, Postgres, Redis, Sqlite};
 use report::{Origin, Section};
 
@@ -78,42 +80,62 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "clean_hand_over_on_sqlite",
-        about: "Three processes, ttl 3 s, 50 rounds: the leader gets SIGTERM and resigns.",
-        run: || handover::clean(Sqlite, ROUNDS, (5.0, 20.0)),
+        about: "Three programs with work under a `Tenure`, ttl 3 s, 50 rounds: SIGTERM, resign.",
+        run: || handover::clean(Work, Sqlite, ROUNDS, (5.0, 20.0)),
     },
     Bench {
         name: "clean_hand_over_on_postgres",
-        about: "Three processes, ttl 3 s, 200 rounds: the leader gets SIGTERM and resigns.",
-        run: || handover::clean(Postgres, MANY, (3.0, 10.0)),
+        about: "Three programs with work under a `Tenure`, ttl 3 s, 200 rounds: SIGTERM, resign.",
+        run: || handover::clean(Work, Postgres, MANY, (3.0, 10.0)),
     },
     Bench {
         name: "clean_hand_over_on_postgres_advisory",
-        about: "Three processes, ttl 3 s, 200 rounds: the leader gets SIGTERM and resigns.",
-        run: || handover::clean(Advisory, MANY, (3.0, 10.0)),
+        about: "Three programs with work under a `Tenure`, ttl 3 s, 200 rounds: SIGTERM, resign.",
+        run: || handover::clean(Work, Advisory, MANY, (3.0, 10.0)),
     },
     Bench {
         name: "clean_hand_over_on_redis",
-        about: "Three processes, ttl 3 s, 50 rounds: the leader gets SIGTERM and resigns.",
-        run: || handover::clean(Redis, ROUNDS, (2.0, 8.0)),
+        about: "Three programs with work under a `Tenure`, ttl 3 s, 50 rounds: SIGTERM, resign.",
+        run: || handover::clean(Work, Redis, ROUNDS, (2.0, 8.0)),
+    },
+    Bench {
+        name: "clean_hand_over_of_campaign_on_sqlite",
+        about: "Three `tenure campaign`, ttl 3 s, 50 rounds: the leader gets SIGTERM and resigns.",
+        run: || handover::clean(Campaign, Sqlite, ROUNDS, (5.0, 20.0)),
+    },
+    Bench {
+        name: "clean_hand_over_of_campaign_on_postgres",
+        about: "Three `tenure campaign`, ttl 3 s, 200 rounds: the leader gets SIGTERM and resigns.",
+        run: || handover::clean(Campaign, Postgres, MANY, (3.0, 10.0)),
+    },
+    Bench {
+        name: "clean_hand_over_of_campaign_on_postgres_advisory",
+        about: "Three `tenure campaign`, ttl 3 s, 200 rounds: the leader gets SIGTERM and resigns.",
+        run: || handover::clean(Campaign, Advisory, MANY, (3.0, 10.0)),
+    },
+    Bench {
+        name: "clean_hand_over_of_campaign_on_redis",
+        about: "Three `tenure campaign`, ttl 3 s, 50 rounds: the leader gets SIGTERM and resigns.",
+        run: || handover::clean(Campaign, Redis, ROUNDS, (2.0, 8.0)),
     },
     Bench {
         name: "kill_9_of_the_leader_on_sqlite",
-        about: "Three processes, ttl 3 s, 50 rounds: the leader is killed.",
+        about: "Three `tenure run`, ttl 3 s, 50 rounds: the leader is killed.",
         run: || handover::kill_9(Sqlite, ROUNDS, 100.0),
     },
     Bench {
         name: "kill_9_of_the_leader_on_postgres",
-        about: "Three processes, ttl 3 s, 20 rounds: the leader is killed.",
+        about: "Three `tenure run`, ttl 3 s, 20 rounds: the leader is killed.",
         run: || handover::kill_9(Postgres, FEW, TTL_AND_100),
     },
     Bench {
         name: "kill_9_of_the_leader_on_postgres_advisory",
-        about: "Three processes, ttl 3 s, 50 rounds: the leader is killed.",
+        about: "Three `tenure run`, ttl 3 s, 50 rounds: the leader is killed.",
         run: || handover::kill_9(Advisory, ROUNDS, 50.0),
     },
     Bench {
         name: "kill_9_of_the_leader_on_redis",
-        about: "Three processes, ttl 3 s, 20 rounds: the leader is killed.",
+        about: "Three `tenure run`, ttl 3 s, 20 rounds: the leader is killed.",
         run: || handover::kill_9(Redis, FEW, TTL_AND_100),
     },
     Bench {
@@ -240,7 +262,7 @@ struct Args {
 }
 
 fn main() -> Result<()> {
-    if start::says_now()? || sidecar::is_bare()? {
+    if start::says_now()? || sidecar::is_bare()? || candidate::takes_part()? {
         return Ok(());
     }
     let args = Args::parse();

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use tenure::{BootClock, Time};
 
-use crate::fleet::{self, Ended, Fleet, LIMIT};
+use crate::fleet::{self, Ended, Fleet, Kind, LIMIT};
 use crate::ground::{Engine, Ground};
 use crate::interrupt;
 use crate::many::resident_mb;
@@ -79,7 +79,7 @@ pub(crate) fn first_leader(engine: Engine, bar: f64) -> Result<Section> {
     let ground = Ground::new(engine)?;
     let mut raw = Yardstick::new(&ground)?;
     let name = ground.election.clone();
-    let mut fleet = Fleet::new(0, ground)?;
+    let mut fleet = Fleet::new(Kind::Campaign, 0, ground)?;
     let mut took = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
         raw.measure()?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use tenure_core::Secret;
 
 use crate::commands::cron::CronArgs;
 use crate::commands::doctor::DoctorArgs;
@@ -41,7 +42,7 @@ pub(crate) struct GlobalArgs {
     /// redis://, rediss://, redis+sentinel://HOSTS/NAME, redis+cluster://HOSTS.
     ///
     /// The default is $XDG_STATE_HOME/tenure/tenure.db, else ~/.local/state/tenure/tenure.db. A
-    /// URL with a password belongs into TENURE_STORE: everybody on the machine can read the
+    /// URL with a password belongs in TENURE_STORE: everybody on the machine can read the
     /// arguments of a process.
     #[arg(
         long,
@@ -51,7 +52,7 @@ pub(crate) struct GlobalArgs {
         env = "TENURE_STORE",
         hide_env_values = true
     )]
-    pub(crate) store: Option<String>,
+    pub(crate) store: Option<Secret>,
 
     /// Data and events as JSON, one object per line, on stdout
     #[arg(
@@ -278,11 +279,20 @@ pub(crate) struct CandidateArgs {
 }
 
 /// Take part without a command, until TERM or Ctrl-C
+///
+/// Tenure can't see who acts on the `elected` that it prints. So when a reign ends, its lease is
+/// kept for the drain at most, until a line `done TERM` on stdin says that all work of that term
+/// has ended. The end of the input says nothing. For work that tenure itself starts and ends, use
+/// `run`.
 #[derive(Debug, Args)]
 #[command(after_help = CAMPAIGN_EXAMPLES)]
 pub(crate) struct CampaignArgs {
     /// The election: 1 to 255 bytes
     pub(crate) name: String,
+
+    /// Give the lease back at once when told to end: for those who have stopped their work by then
+    #[arg(long)]
+    pub(crate) at_once: bool,
 
     #[command(flatten)]
     pub(crate) candidate: CandidateArgs,
@@ -419,7 +429,8 @@ Examples:
 const CAMPAIGN_EXAMPLES: &str = "\
 Examples:
   tenure campaign reports
-  tenure campaign reports --json | while read -r event; do echo \"$event\"; done";
+  tenure campaign reports --json --drain 2s
+  coproc tenure campaign reports --json   # and when term 7 is done: echo done 7 >&${COPROC[1]}";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tenure::{CandidateId, Name};
-use tenure_core::{Op, Reply, StoreExt as _};
+use tenure_core::{Op, Reply, Secret, StoreExt as _};
 
 use crate::store::StoreChoice;
 
@@ -56,7 +56,7 @@ pub(crate) fn give_back(words: &str) {
     else {
         return;
     };
-    let Ok(choice) = StoreChoice::new(Some(&words.store)) else { return };
+    let Ok(choice) = StoreChoice::new(Some(&Secret::new(&words.store))) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return };
     for _ in 0..TRIES {

@@ -15,10 +15,10 @@ mod options;
 #[cfg(feature = "otel")]
 mod otel;
 mod output;
-mod redact;
 mod signals;
 mod sink;
 mod store;
+mod usage;
 mod wall;
 
 use std::ffi::OsString;
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let exit = match parse(&arguments) {
         Ok((cli, password_in_argv)) => execute(cli, password_in_argv),
-        Err(error) => refuse(&error, &arguments),
+        Err(error) => refuse(error, &arguments),
     };
     ExitCode::from(exit.0)
 }
@@ -67,7 +67,7 @@ fn parse(arguments: &[OsString]) -> Result<(Cli, bool), clap::Error> {
     };
     let matches = Cli::command().color(color).try_get_matches_from(arguments)?;
     let cli = Cli::from_arg_matches(&matches)?;
-    let has_password = cli.global.store.as_deref().and_then(redact::password_in).is_some();
+    let has_password = cli.global.store.as_ref().is_some_and(store::may_hold_password);
     Ok((cli, has_password && is_flag(&matches, "store")))
 }
 
@@ -97,17 +97,18 @@ fn is_flag(matches: &ArgMatches, argument: &str) -> bool {
 }
 
 /// Help and versions go to stdout, everything else is an error.
-fn refuse(error: &clap::Error, arguments: &[OsString]) -> Exit {
+fn refuse(mut error: clap::Error, arguments: &[OsString]) -> Exit {
+    let hidden = usage::hide_passwords(&mut error, arguments);
     let wish = color_wish(arguments);
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let text = rendered(error, is_colored(wish, io::stdout().is_terminal()));
+            let text = rendered(&error, is_colored(wish, io::stdout().is_terminal()));
             Sink::Direct.out(text.trim_end());
             Exit::DONE
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Sink::Direct
-                .err(rendered(error, is_colored(wish, io::stderr().is_terminal())).trim_end());
+                .err(rendered(&error, is_colored(wish, io::stderr().is_terminal())).trim_end());
             Exit::USAGE
         }
         _ if lacks_dashes(arguments) => {
@@ -117,9 +118,14 @@ fn refuse(error: &clap::Error, arguments: &[OsString]) -> Exit {
             Exit::USAGE
         }
         _ => {
-            let text = rendered(error, is_colored(wish, io::stderr().is_terminal()));
+            let text = rendered(&error, is_colored(wish, io::stderr().is_terminal()));
             let text = text.trim_end().replacen("error:", "tenure:", 1);
             Sink::Direct.err(&text);
+            if hidden {
+                Sink::Direct.err(
+                    "\n*** may be a part of a password; put the URL in quotes, or use TENURE_STORE",
+                );
+            }
             Exit::USAGE
         }
     }
@@ -168,7 +174,7 @@ fn execute(cli: Cli, password_in_argv: bool) -> Exit {
 
 fn perform(cli: Cli, out: &Output) -> Result<Exit, Failure> {
     let color = is_colored(cli.global.color, io::stdout().is_terminal());
-    let choose = || StoreChoice::new(cli.global.store.as_deref());
+    let choose = || StoreChoice::new(cli.global.store.as_ref());
     match cli.command {
         CommandArgs::Run(args) => {
             let (options, store) = (RunOptions::try_from(args)?, choose()?);
@@ -196,7 +202,7 @@ fn perform(cli: Cli, out: &Output) -> Result<Exit, Failure> {
             block_on(commands::resign::run(&options, &store, out))
         }
         CommandArgs::Migrate(args) => {
-            block_on(commands::migrate::run(&args, cli.global.store.as_deref(), out))
+            block_on(commands::migrate::run(&args, cli.global.store.as_ref(), out))
         }
         CommandArgs::Serve(args) => {
             let (options, store) = (ServeOptions::try_from(*args)?, choose()?);

@@ -8,6 +8,7 @@ use tenure_core::{check_once_key, parse_duration};
 
 use crate::args::{CampaignArgs, CandidateArgs, OnExit, OnceArgs, ResignArgs, RunArgs, WaitArgs};
 use crate::exit::Failure;
+use crate::store::StoreChoice;
 
 /// Who takes part in what, and how.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Candidacy {
     pub(crate) label: Option<String>,
     pub(crate) timing: Timing,
     pub(crate) metadata: Option<Metadata>,
+    /// Nobody works on when this is told to end.
+    pub(crate) at_once: bool,
 }
 
 /// What `run` is to do.
@@ -59,13 +62,13 @@ pub(crate) struct ResignOptions {
 
 impl Candidacy {
     pub(crate) fn new(name: &str, args: CandidateArgs) -> Result<Candidacy, Failure> {
-        let name = Name::new(name)?;
+        let name = election_name(name)?;
         if let Some(label) = &args.id {
             CandidateId::new(label, 0).map_err(|error| about("--id", error))?;
         }
         let timing = timing(&args)?;
         let metadata = args.metadata.as_deref().map(Metadata::new).transpose()?;
-        Ok(Candidacy { name, label: args.id, timing, metadata })
+        Ok(Candidacy { name, label: args.id, timing, metadata, at_once: false })
     }
 }
 
@@ -95,7 +98,8 @@ impl TryFrom<CampaignArgs> for Candidacy {
     type Error = Failure;
 
     fn try_from(args: CampaignArgs) -> Result<Candidacy, Failure> {
-        Candidacy::new(&args.name, args.candidate)
+        let candidacy = Candidacy::new(&args.name, args.candidate)?;
+        Ok(Candidacy { at_once: args.at_once, ..candidacy })
     }
 }
 
@@ -103,7 +107,7 @@ impl TryFrom<ResignArgs> for ResignOptions {
     type Error = Failure;
 
     fn try_from(args: ResignArgs) -> Result<ResignOptions, Failure> {
-        let name = Name::new(&args.name)?;
+        let name = election_name(&args.name)?;
         Ok(ResignOptions { name, timeout: duration("--timeout", args.timeout.as_deref())? })
     }
 }
@@ -112,12 +116,24 @@ impl TryFrom<ResignArgs> for ResignOptions {
 pub(crate) fn names(given: &[String]) -> Result<Vec<Name>, Failure> {
     let mut names: Vec<Name> = Vec::with_capacity(given.len());
     for name in given {
-        let name = Name::new(name)?;
+        let name = election_name(name)?;
         if !names.contains(&name) {
             names.push(name);
         }
     }
     Ok(names)
+}
+
+/// The name of an election. The URL of a store in its place is a mistake that would show the
+/// password in every answer about that election.
+pub(crate) fn election_name(given: &str) -> Result<Name, Failure> {
+    if StoreChoice::is_url(given) {
+        return Err(Failure::usage(
+            "the URL of a store stands where the name of an election belongs; give it with --store \
+             or TENURE_STORE",
+        ));
+    }
+    Ok(Name::new(given)?)
 }
 
 /// Explicit durations over the profile over the defaults.

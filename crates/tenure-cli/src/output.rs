@@ -118,7 +118,7 @@ pub(crate) fn is_colored(wish: Color, is_terminal: bool) -> bool {
 
 /// Logs to the sink, if somebody wants to read it.
 pub(crate) fn start_log(args: &GlobalArgs, sink: &Sink) {
-    use tracing_subscriber::filter::LevelFilter;
+    use tracing_subscriber::filter::{LevelFilter, Targets};
     use tracing_subscriber::prelude::*;
     use tracing_subscriber::{Registry, fmt};
 
@@ -135,7 +135,9 @@ pub(crate) fn start_log(args: &GlobalArgs, sink: &Sink) {
         LogFormat::Text => log.boxed(),
         LogFormat::Json => log.json().boxed(),
     };
-    let log = (level != LevelFilter::OFF).then(|| log.with_filter(level));
+    // Ours alone: what drivers write into a log, nobody has looked at for secrets.
+    let ours = Targets::new().with_target("tenure", level);
+    let log = (level != LevelFilter::OFF).then(|| log.with_filter(ours));
     #[cfg(feature = "otel")]
     let spans = crate::otel::layer();
     #[cfg(not(feature = "otel"))]

@@ -8,15 +8,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::redact::redact;
-
 /// How many lines wait for a reader; then they are left out, and counted.
 const QUEUE_MAX: usize = 4096;
 
 /// How long the end waits for a reader.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A way to stdout and stderr that keeps secrets to itself. Clones lead to the same place.
+/// A way to stdout and stderr. Lines go out as they are: secrets never get into them (`Secret`).
+/// Clones lead to the same place.
 #[derive(Clone)]
 pub(crate) enum Sink {
     /// Writes at once. For commands that are over when they have written.
@@ -105,9 +104,7 @@ impl Write for Sink {
 }
 
 fn whole(line: &str) -> String {
-    let mut line = redact(line).into_owned();
-    line.push('\n');
-    line
+    format!("{line}\n")
 }
 
 fn write_all(lines: &Receiver<Line>) {

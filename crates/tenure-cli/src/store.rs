@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tenure::{Election, Error, Name, Store, Timing};
 use tenure_cli::process::Bequest;
+use tenure_core::Secret;
 #[cfg(feature = "postgres")]
 use tenure_postgres::{AdvisoryConfig, AdvisoryStore, PostgresConfig, PostgresStore};
 #[cfg(feature = "redis")]
@@ -14,7 +15,6 @@ use tenure_sqlite::{SqliteConfig, SqliteStore};
 
 use crate::exit::Failure;
 use crate::heir::LastWords;
-use crate::redact;
 
 /// What tenure knows, as people write it, and whether this build has it.
 const KNOWN: [(&str, bool); 9] = [
@@ -32,8 +32,8 @@ const KNOWN: [(&str, bool); 9] = [
 /// A store that was chosen and checked, but not opened.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreChoice {
-    /// As it was given, for the command.
-    pub(crate) url: String,
+    /// As it was given, for the command. People are shown the address.
+    pub(crate) url: Secret,
     /// Nobody chose it.
     pub(crate) is_default: bool,
     kind: KindChoice,
@@ -53,7 +53,7 @@ enum KindChoice {
 
 impl StoreChoice {
     /// The store that a URL names, or the default one.
-    pub(crate) fn new(url: Option<&str>) -> Result<StoreChoice, Failure> {
+    pub(crate) fn new(url: Option<&Secret>) -> Result<StoreChoice, Failure> {
         match url {
             Some(url) => StoreChoice::from_url(url),
             None => StoreChoice::default_one(),
@@ -64,13 +64,15 @@ impl StoreChoice {
         not(any(feature = "sqlite", feature = "postgres", feature = "redis")),
         allow(unreachable_code, unused_variables, reason = "in a build with no store at all")
     )]
-    fn from_url(url: &str) -> Result<StoreChoice, Failure> {
-        redact::remember(url);
+    fn from_url(given: &Secret) -> Result<StoreChoice, Failure> {
+        let url = given.expose();
         let Some((scheme, _)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
-            return Err(Failure::usage(match url {
-                "" => format!("the store is empty; known are {}", all_known()),
-                _ => format!("{url:?} is no URL of a store; known are {}", all_known()),
-            }));
+            // Not quoted: what is no URL may be the end of one, with a password in it.
+            let what = if url.is_empty() { "is empty" } else { "is not the URL of a store" };
+            return Err(Failure::usage(format!(
+                "--store (or TENURE_STORE) {what}; known are {}",
+                all_known()
+            )));
         };
         let kind = match scheme {
             #[cfg(feature = "sqlite")]
@@ -86,13 +88,13 @@ impl StoreChoice {
             | "rediss+cluster" => KindChoice::Redis(RedisConfig::from_url(url)?),
             _ => return Err(unknown(scheme)),
         };
-        Ok(StoreChoice { url: url.to_owned(), is_default: false, kind })
+        Ok(StoreChoice { url: given.clone(), is_default: false, kind })
     }
 
     #[cfg(feature = "sqlite")]
     fn default_one() -> Result<StoreChoice, Failure> {
         let path = SqliteConfig::default_path()?;
-        let url = format!("sqlite:{}", path.display());
+        let url = Secret::new(format!("sqlite:{}", path.display()));
         let kind = KindChoice::Sqlite(SqliteConfig::new(path));
         Ok(StoreChoice { url, is_default: true, kind })
     }
@@ -100,6 +102,32 @@ impl StoreChoice {
     #[cfg(not(feature = "sqlite"))]
     fn default_one() -> Result<StoreChoice, Failure> {
         Err(Failure::usage("this build has no default store; give one with --store"))
+    }
+
+    /// Where the store is, without secrets: put together from the parts of the URL that hold none.
+    pub(crate) fn address(&self) -> String {
+        match self.kind {
+            #[cfg(feature = "sqlite")]
+            KindChoice::Sqlite(ref config) => format!("sqlite:{}", config.path().display()),
+            #[cfg(feature = "postgres")]
+            KindChoice::Postgres(ref config) => config.address(),
+            #[cfg(feature = "postgres")]
+            KindChoice::Advisory(ref config) => config.address(),
+            #[cfg(feature = "redis")]
+            KindChoice::Redis(ref config) => config.address(),
+        }
+    }
+
+    /// What stands before the first colon of its URL.
+    pub(crate) fn scheme(&self) -> &str {
+        self.url.expose().split(':').next().unwrap_or_default()
+    }
+
+    /// Whether this is the URL of a store, or of something else that has a password.
+    pub(crate) fn is_url(text: &str) -> bool {
+        let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
+        let known = KNOWN.iter().any(|(url, _)| url.split(':').next() == Some(scheme));
+        known || scheme.starts_with("postgresql") || may_hold_password(&Secret::new(text))
     }
 
     /// Whether nobody ever used it, so that there is nothing to ask it.
@@ -239,6 +267,14 @@ impl Opened {
     }
 }
 
+/// Whether a URL seems to have a password in it.
+pub(crate) fn may_hold_password(url: &Secret) -> bool {
+    let Some((_, rest)) = url.expose().split_once("://") else { return false };
+    let user = rest.rsplit_once('@').map_or("", |(user, _)| user);
+    let password = user.split_once(':').map_or("", |(_, password)| password);
+    !password.is_empty() || rest.contains("password=")
+}
+
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|letter: char| letter.is_ascii_alphabetic())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
@@ -270,7 +306,7 @@ mod tests {
     use super::*;
 
     fn refusal(url: &str) -> String {
-        StoreChoice::new(Some(url)).expect_err("refused").error.to_string()
+        StoreChoice::new(Some(&Secret::new(url))).expect_err("refused").error.to_string()
     }
 
     #[test]
@@ -291,7 +327,7 @@ mod tests {
             let is_here = KNOWN.iter().any(|(known, here)| {
                 known.split_once(':').is_some_and(|(known, _)| known == scheme) && *here
             });
-            match StoreChoice::new(Some(url)) {
+            match StoreChoice::new(Some(&Secret::new(url))) {
                 Ok(_) => assert!(is_here, "{url}"),
                 Err(failure) => {
                     let says = failure.error.to_string();
@@ -304,8 +340,23 @@ mod tests {
     #[cfg(feature = "sqlite")]
     #[test]
     fn the_url_is_kept_as_it_was_given() {
-        let choice = StoreChoice::new(Some("sqlite:some/where.db")).expect("a store");
-        assert_eq!(choice.url, "sqlite:some/where.db");
+        let url = Secret::new("sqlite:some/where.db");
+        let choice = StoreChoice::new(Some(&url)).expect("a store");
+        assert_eq!(
+            (choice.url.expose(), choice.address()),
+            (url.expose(), url.expose().to_owned())
+        );
         assert!(!choice.is_default && choice.is_missing());
+    }
+
+    #[test]
+    fn a_password_in_a_url_is_noticed() {
+        let has = |url: &str| may_hold_password(&Secret::new(url));
+        for url in ["postgres://u:p@h/d", "redis://:p w@h", "redis://h?sentinel_password=x"] {
+            assert!(has(url), "{url}");
+        }
+        for url in ["postgres://u@h:5432/d", "postgres://u:@h/d", "sqlite:x:y@z.db", ""] {
+            assert!(!has(url), "{url}");
+        }
     }
 }

@@ -38,6 +38,7 @@ mod ledger;
 mod machine;
 mod once;
 mod op;
+mod secret;
 mod store;
 mod term;
 mod time;
@@ -60,6 +61,7 @@ pub use machine::Sabotage;
 pub use machine::{Action, Actions, Input, Machine, Past, Pick, Reason, Report, Settings};
 pub use once::{OnceEnd, OnceMark, OnceRecord, OnceState, OnceStep, check_once_key, decide_once};
 pub use op::{Grant, Lease, Metadata, Op, Outcome, Reply, Sight};
+pub use secret::Secret;
 pub use store::{
     BoxFuture, Expiry, Hint, Hints, NoHints, RELEASE_MEMORY, Store, StoreExt, StoreInfo,
 };

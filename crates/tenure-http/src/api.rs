@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Router};
@@ -31,13 +31,14 @@ type Shared = State<Arc<Inner>>;
 type Named = Result<Path<String>, PathRejection>;
 
 /// All paths, with the methods that each knows. The description is held against this by a test.
-pub(crate) const ROUTES: [(&str, &[&str]); 12] = [
+pub(crate) const ROUTES: [(&str, &[&str]); 13] = [
     ("/", &["get"]),
     ("/leader", &["get", "head", "options"]),
     ("/leader/{name}", &["get", "head", "options"]),
     ("/elections", &["get"]),
     ("/elections/{name}", &["get"]),
     ("/elections/{name}/resign", &["post"]),
+    ("/elections/{name}/done", &["post"]),
     ("/elections/{name}/notify/{channel}", &["post"]),
     ("/events", &["get"]),
     ("/healthz", &["get"]),
@@ -62,6 +63,7 @@ fn handler(path: &str) -> MethodRouter<Arc<Inner>> {
         "/elections" => get(elections),
         "/elections/{name}" => get(election),
         "/elections/{name}/resign" => post(resign),
+        "/elections/{name}/done" => post(done),
         "/elections/{name}/notify/{channel}" => post(notify),
         "/events" => get(events),
         "/healthz" => get(healthz),
@@ -83,12 +85,12 @@ async fn method_not_allowed(request: Request) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 
-async fn leader(State(inner): Shared, uri: Uri) -> Answer {
-    leader_answer(&inner.hub, only_one(&inner.hub)?, &uri)
+async fn leader(State(inner): Shared, method: Method, uri: Uri) -> Answer {
+    leader_answer(&inner.hub, only_one(&inner.hub)?, &method, &uri)
 }
 
-async fn leader_of(State(inner): Shared, name: Named, uri: Uri) -> Answer {
-    leader_answer(&inner.hub, named(&inner.hub, name)?, &uri)
+async fn leader_of(State(inner): Shared, method: Method, name: Named, uri: Uri) -> Answer {
+    leader_answer(&inner.hub, named(&inner.hub, name)?, &method, &uri)
 }
 
 async fn leader_options(State(inner): Shared) -> Answer {
@@ -99,7 +101,7 @@ async fn leader_of_options(State(inner): Shared, name: Named) -> Answer {
     Ok(leader_status(&inner.hub, named(&inner.hub, name)?))
 }
 
-fn leader_answer(hub: &Hub, watched: &Watched, uri: &Uri) -> Answer {
+fn leader_answer(hub: &Hub, watched: &Watched, method: &Method, uri: &Uri) -> Answer {
     let redirected_by = match uri.query() {
         Some(_) => reply::query(uri.query(), "redirect")?,
         None => None,
@@ -109,16 +111,20 @@ fn leader_answer(hub: &Hub, watched: &Watched, uri: &Uri) -> Answer {
             hub.interest();
             return redirect(watched, &key);
         }
-        if let Some(body) = watched.leading_body() {
+        // Who asks by HEAD wants to show it: a hand-over does not wait for that.
+        let shown = method == Method::HEAD;
+        let body = if shown { watched.shown_body() } else { watched.vouched_body() };
+        if let Some(body) = body {
             return Ok(reply::json(StatusCode::OK, body));
         }
     }
     hub.interest();
     // While draining it may still lead, but is not to be sent to any more.
-    let body = watched.leading_body().unwrap_or_else(|| watched.following_json().to_string());
+    let body = watched.shown_body().unwrap_or_else(|| watched.following_json().to_string());
     Ok(reply::json(StatusCode::SERVICE_UNAVAILABLE, body))
 }
 
+/// As a GET, because it is the usual probe of HAProxy: its 200 is relied upon (I8).
 fn leader_status(hub: &Hub, watched: &Watched) -> Response {
     let leads = !hub.is_draining() && watched.election.is_leader();
     let status = if leads { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -244,7 +250,7 @@ async fn resign(
     let watched = named(&inner.hub, name)?;
     let term = wanted_term(reply::read_json(body).await?)?;
     let election = &watched.election;
-    let own = election.standing().map(|standing| standing.term);
+    let own = election.peek().map(|standing| standing.term);
     let (status, asked, outcome) = if own.is_some() && (term.is_none() || term == own) {
         let resigned = tokio::time::timeout(RESIGN_WITHIN, election.resign()).await;
         match resigned {
@@ -271,6 +277,58 @@ async fn resign(
         "outcome": outcome,
     });
     Ok(reply::json(status, body.to_string()))
+}
+
+/// Whoever was told by a 200 that this instance leads has ended all that it began for it: the lease
+/// is given back without waiting for the drain (I8).
+async fn done(
+    State(inner): Shared,
+    Extension(trust): Extension<Trust>,
+    name: Named,
+    uri: Uri,
+    body: Body,
+) -> Answer {
+    inner.gate.authorize(trust)?;
+    let watched = named(&inner.hub, name)?;
+    let told = wanted_term(reply::read_json(body).await?)?;
+    let asked = match reply::query(uri.query(), "term")? {
+        Some(text) => Some(text.parse().ok().and_then(Term::new).ok_or_else(no_term)?),
+        None => None,
+    };
+    let term = match (told, asked) {
+        (Some(told), Some(asked)) if told != asked => {
+            let detail = "the body and the query name different terms; name one";
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        }
+        (told, asked) => told.or(asked).ok_or_else(|| {
+            let detail = "say which term is done: {\"term\": 42} in the body, or ?term=42";
+            Problem::new(StatusCode::BAD_REQUEST, detail)
+        })?,
+    };
+    let election = &watched.election;
+    let led = election.peek().map(|standing| standing.term);
+    let kept = election.winding_up();
+    if led != Some(term) && kept != Some(term) {
+        let now = led.or(kept).map(Term::get);
+        let detail = match now {
+            Some(now) => {
+                format!("this instance is not at term {term} of {}, but at {now}", election.name())
+            }
+            None => format!("this instance holds no lease of {} as term {term}", election.name()),
+        };
+        return Err(Problem::new(StatusCode::CONFLICT, detail).with("term", json!(now)));
+    }
+    election.done(term)?;
+    let body = json!({
+        "election": election.name().as_str(),
+        "term": term.get(),
+        "outcome": "done",
+    });
+    Ok(reply::json(StatusCode::OK, body.to_string()))
+}
+
+fn no_term() -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, "a term is a whole number, as in ?term=42")
 }
 
 /// `{"term": 42}`, or nothing.

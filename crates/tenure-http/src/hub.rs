@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tenure::{BootClock, Election, Event, Events, Leader, Reason, Term, Time};
+use tenure::{BootClock, Election, Event, Events, Leader, Reason, Standing, Term, Time};
 use tokio::time::MissedTickBehavior;
 
 use crate::events::{Clients, frame};
@@ -184,7 +184,7 @@ impl Watched {
             seen.history.seen(wall::at(now, now), &leader);
             (seen.leader, seen.as_of) = (Some((leader, now)), now);
         }
-        if let Some(standing) = watched.election.standing() {
+        if let Some(standing) = watched.election.peek() {
             let elected = Event::Elected { term: standing.term };
             let at = wall::at(standing.since, watched.election.now());
             watched.seen().history.take(at, watched.me(), &elected);
@@ -229,13 +229,13 @@ impl Watched {
     /// Asks the store who leads, if that is another one. Tells what listeners are told if it is
     /// another than was known: a candidate that stands aside, for example, is not told by events.
     async fn look(&self) -> Option<Value> {
-        if self.election.is_leader() {
+        if self.election.peek().is_some() {
             return None;
         }
         let asked_at = self.election.now();
         let leader = self.election.current_leader().await.ok()?;
         let mine = leader.as_ref().is_some_and(|l| l.holder.is(self.election.candidate()));
-        if mine || self.election.is_leader() {
+        if mine || self.election.peek().is_some() {
             return None;
         }
         let known = {
@@ -284,16 +284,26 @@ impl Watched {
 
     /// What the leader published, be it this instance or another whose lease has not run out.
     pub(crate) fn metadata(&self) -> Option<Value> {
-        let metadata = match self.election.standing() {
+        let metadata = match self.election.peek() {
             Some(_) => self.election.metadata().cloned(),
             None => self.leader().filter(|(_, remaining)| !remaining.is_zero())?.0.metadata,
         };
         metadata.and_then(|metadata| serde_json::from_str(metadata.as_str()).ok())
     }
 
-    /// The answer of `/leader` if this instance leads: quick, because load balancers ask often.
-    pub(crate) fn leading_body(&self) -> Option<String> {
-        let standing = self.election.standing()?;
+    /// The answer of `/leader` if this instance leads, for those who act on it: from here on the
+    /// reign is relied upon (I8).
+    pub(crate) fn vouched_body(&self) -> Option<String> {
+        self.election.standing().map(|standing| self.leading_body(&standing))
+    }
+
+    /// The same for those who only show it.
+    pub(crate) fn shown_body(&self) -> Option<String> {
+        self.election.peek().map(|standing| self.leading_body(&standing))
+    }
+
+    /// Quick, because load balancers ask often.
+    fn leading_body(&self, standing: &Standing) -> String {
         let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
         let text = match &*head {
             Some((term, text)) if *term == standing.term => text.clone(),
@@ -308,7 +318,7 @@ impl Watched {
         body.push_str(&text);
         body.push_str(&standing.remaining.as_millis().to_string());
         body.push('}');
-        Some(body)
+        body
     }
 
     /// Everything but the end: `remaining_ms` comes last.
@@ -317,11 +327,12 @@ impl Watched {
         let metadata = self.election.metadata().map_or("null", |metadata| metadata.as_str());
         format!(
             "{{\"election\":{},\"is_leader\":true,\"leader\":{},\"label\":{},\"term\":{term},\
-             \"since\":{},\"metadata\":{metadata},\"remaining_ms\":",
+             \"since\":{},\"metadata\":{metadata},\"drain_ms\":{},\"remaining_ms\":",
             json!(self.election.name().as_str()),
             json!(who),
             json!(label),
             json!(wall::text(wall::at(since, self.election.now()))),
+            millis(self.election.timing().drain),
         )
     }
 
@@ -340,13 +351,14 @@ impl Watched {
             "term": leader.as_ref().and_then(|leader| leader.term).map(Term::get),
             "since": since.and_then(wall::from_unix_ms).map(wall::text),
             "metadata": metadata,
+            "drain_ms": null,
             "remaining_ms": remaining.map(millis),
         })
     }
 
     /// What there is to tell of this election, without its history.
     pub(crate) fn json(&self) -> Value {
-        let leading = self.leading_body().and_then(|body| serde_json::from_str(&body).ok());
+        let leading = self.shown_body().and_then(|body| serde_json::from_str(&body).ok());
         let mut value: Value = leading.unwrap_or_else(|| self.following_json());
         let timing = self.election.timing();
         if let Some(fields) = value.as_object_mut() {

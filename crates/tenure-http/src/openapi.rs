@@ -34,6 +34,7 @@ pub(crate) fn document() -> Value {
                 "get": reading("election", "One election with its history", "#Election", &[name()]),
             },
             "/elections/{name}/resign": { "post": resign() },
+            "/elections/{name}/done": { "post": done() },
             "/elections/{name}/notify/{channel}": { "post": notify() },
             "/events": { "get": events() },
             "/healthz": { "get": check("healthz", "Fails if this process must be ended") },
@@ -75,11 +76,21 @@ fn reading(id: &str, summary: &str, schema: &str, parameters: &[Value]) -> Value
     with_problems(value, &[])
 }
 
+fn summary(suffix: &str) -> &'static str {
+    match suffix {
+        "Head" => "The status of GET, for showing it: nobody may act on it",
+        _ => {
+            "200 if this instance leads, else 503; a 200 may be relied on for drain_ms, counted \
+              from before it was asked for"
+        }
+    }
+}
+
 fn leader_path(id: &str, parameters: &[Value], named: bool) -> Value {
     let get = |suffix: &str| {
         let mut value = json!({
             "operationId": format!("{id}{suffix}"),
-            "summary": "200 if this instance leads, else 503",
+            "summary": summary(suffix),
             "parameters": parameters,
             "security": [{}, { "token": [] }],
             "responses": {
@@ -106,7 +117,7 @@ fn leader_path(id: &str, parameters: &[Value], named: bool) -> Value {
     let empty = |status: u16| json!({ "description": reason(status) });
     let mut options = json!({
         "operationId": format!("{id}Options"),
-        "summary": "The status of GET, without a body",
+        "summary": "The status of GET, without a body; a 200 may be relied on as well",
         "parameters": if named { vec![name()] } else { vec![] },
         "security": [{}, { "token": [] }],
         "responses": { "200": empty(200), "503": empty(503) },
@@ -118,13 +129,39 @@ fn leader_path(id: &str, parameters: &[Value], named: bool) -> Value {
     json!({ "get": get(""), "head": get("Head"), "options": options })
 }
 
-fn resign() -> Value {
-    let term = json!({ "type": "integer", "minimum": 1, "maximum": 9_007_199_254_740_991_u64 });
-    let body = json!({
-        "type": "object",
-        "properties": { "term": term },
-        "additionalProperties": false,
+fn term() -> Value {
+    json!({ "type": "integer", "minimum": 1, "maximum": 9_007_199_254_740_991_u64 })
+}
+
+fn body_with_term() -> Value {
+    json!({ "type": "object", "properties": { "term": term() }, "additionalProperties": false })
+}
+
+fn done() -> Value {
+    let asked = json!({
+        "name": "term", "in": "query", "required": false,
+        "description": "The term that is done, unless the body says so",
+        "schema": term(),
     });
+    with_problems(
+        json!({
+            "operationId": "done",
+            "summary": "Says that all work has ended that began because a 200 of /leader said that \
+                        this instance leads as this term; its lease is then given back before the \
+                        drain is over",
+            "parameters": [name(), asked],
+            "security": [{ "token": [] }],
+            "requestBody": { "required": false, "content": { "application/json": {
+                "schema": body_with_term(),
+                "example": { "term": 42 },
+            } } },
+            "responses": { "200": answer_of(200, "#Resigned") },
+        }),
+        &[404, 408, 409, 413, 503],
+    )
+}
+
+fn resign() -> Value {
     with_problems(
         json!({
             "operationId": "resign",
@@ -132,7 +169,7 @@ fn resign() -> Value {
             "parameters": [name()],
             "security": [{ "token": [] }],
             "requestBody": { "required": false, "content": { "application/json": {
-                "schema": body,
+                "schema": body_with_term(),
                 "example": {},
             } } },
             "responses": {
@@ -218,7 +255,7 @@ fn metrics() -> Value {
 
 /// Every operation may be refused at the gate.
 fn with_problems(mut operation: Value, more: &[u16]) -> Value {
-    for status in [400, 401, 421, 429].iter().chain(more) {
+    for status in [400, 401, 421].iter().chain(more) {
         operation["responses"][status.to_string()] = problem(*status);
     }
     operation
@@ -273,6 +310,7 @@ fn schemas() -> Value {
         "term": maybe("integer"),
         "since": maybe("string"),
         "remaining_ms": maybe("integer"),
+        "drain_ms": maybe("integer"),
         "metadata": maybe("object"),
     });
     let mut state = leader.clone();
@@ -301,7 +339,7 @@ fn schemas() -> Value {
     let resigned = json!({
         "election": { "type": "string" },
         "term": { "type": "integer" },
-        "outcome": { "enum": ["resigned", "resigning", "asked"] },
+        "outcome": { "enum": ["resigned", "resigning", "asked", "done"] },
     });
     let problem = json!({
         "type": { "type": "string" },

@@ -1,22 +1,17 @@
-//! The token that calls which change something need, and how often one may be guessed.
+//! The token that calls which change something need.
+//!
+//! Wrong tokens are refused as often as they come, and not counted. A limit that lets the right
+//! token through limits no guessing, and one that does not locks everybody out who comes from the
+//! same address: behind a proxy that is everybody. What keeps a token from being guessed is its
+//! length and a random source.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::fs;
-use std::net::IpAddr;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
-use tenure::{BootClock, Error, ErrorKind, Time};
-
-/// How many guesses a peer has at once, and how long it waits for another one.
-const GUESSES: u32 = 10;
-const GUESS_EVERY: Duration = Duration::from_secs(1);
-/// How many peers are told apart; the guesses of all others are counted as one peer's.
-const PEERS_MAX: usize = 1024;
+use tenure::{Error, ErrorKind};
 
 /// A secret that whoever may change something knows. It is compared in constant time and never
 /// shown.
@@ -99,96 +94,11 @@ fn hash(secret: &str) -> [u8; 32] {
     Sha256::digest(secret.as_bytes()).into()
 }
 
-/// Counts wrong guesses of each peer.
-#[derive(Debug, Default)]
-pub(crate) struct Guesses(Mutex<HashMap<Option<IpAddr>, Bucket>>);
-
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    left: u32,
-    since: Time,
-}
-
-impl Guesses {
-    /// Whether this peer may try a token now.
-    pub(crate) fn may_try(&self, peer: Option<IpAddr>) -> bool {
-        self.may_try_at(peer, BootClock::time())
-    }
-
-    fn may_try_at(&self, peer: Option<IpAddr>, now: Time) -> bool {
-        let mut peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket(&mut peers, peer, now).left > 0
-    }
-
-    /// It tried a wrong one.
-    pub(crate) fn wrong(&self, peer: Option<IpAddr>) {
-        self.wrong_at(peer, BootClock::time());
-    }
-
-    fn wrong_at(&self, peer: Option<IpAddr>, now: Time) {
-        let mut peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let bucket = bucket(&mut peers, peer, now);
-        bucket.left = bucket.left.saturating_sub(1);
-    }
-}
-
-fn bucket(
-    peers: &mut HashMap<Option<IpAddr>, Bucket>,
-    peer: Option<IpAddr>,
-    now: Time,
-) -> &mut Bucket {
-    let refilled = |bucket: &Bucket| {
-        let more = (now - bucket.since).as_nanos() / GUESS_EVERY.as_nanos();
-        u32::try_from(more).unwrap_or(GUESSES)
-    };
-    if peers.len() >= PEERS_MAX && !peers.contains_key(&peer) {
-        peers.retain(|_, bucket| bucket.left.saturating_add(refilled(bucket)) < GUESSES);
-    }
-    let key = if peers.len() >= PEERS_MAX && !peers.contains_key(&peer) { None } else { peer };
-    let bucket = peers.entry(key).or_insert(Bucket { left: GUESSES, since: now });
-    let more = refilled(bucket);
-    if more > 0 {
-        bucket.left = bucket.left.saturating_add(more).min(GUESSES);
-        bucket.since = now;
-    }
-    bucket
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-
-    fn peer(last: u8) -> Option<IpAddr> {
-        Some(Ipv4Addr::new(127, 0, 0, last).into())
-    }
-
-    #[test]
-    fn a_peer_that_guesses_has_to_wait_and_others_do_not() {
-        let (guesses, now) = (Guesses::default(), Time::from_nanos(5));
-        for _ in 0..GUESSES {
-            assert!(guesses.may_try_at(peer(1), now));
-            guesses.wrong_at(peer(1), now);
-        }
-        assert!(!guesses.may_try_at(peer(1), now));
-        assert!(guesses.may_try_at(peer(2), now));
-        let later = now + GUESS_EVERY;
-        assert!(guesses.may_try_at(peer(1), later), "one more after a second");
-        guesses.wrong_at(peer(1), later);
-        assert!(!guesses.may_try_at(peer(1), later));
-    }
-
-    #[test]
-    fn many_peers_share_one_count_instead_of_filling_the_memory() {
-        let (guesses, now) = (Guesses::default(), Time::from_nanos(5));
-        for number in 0..10_000_u32 {
-            guesses.wrong_at(Some(Ipv4Addr::from(number).into()), now);
-        }
-        assert!(guesses.0.lock().unwrap().len() <= PEERS_MAX + 1);
-        assert!(!guesses.may_try_at(Some(Ipv4Addr::from(20_000).into()), now));
-    }
 
     #[test]
     fn a_token_comes_from_a_file_that_is_not_for_everybody() {

@@ -185,27 +185,17 @@ async fn without_a_configured_token_nobody_changes_anything() {
 }
 
 #[tokio::test]
-async fn wrong_tokens_are_counted_and_the_right_one_works_again_later() {
+async fn wrong_tokens_are_refused_each_time_and_never_lock_out_the_right_one() {
     let store = MemoryStore::new();
     let election = candidate(&store, "a").election("job").start().await.unwrap();
     let service = Service::start(with_token(&[&election]));
-    let mut refused = 0;
-    for number in 0..30 {
+    for number in 0..50 {
         let wrong = format!("authorization: Bearer wrong-{number}\r\n");
-        let answer = service.ask("POST", "/elections/job/resign", &wrong, "").await;
-        if answer.status == 429 {
-            assert_eq!(answer.header("retry-after"), Some("1"));
-            refused += 1;
-        } else {
-            answer.problem(401);
-        }
+        service.ask("POST", "/elections/job/resign", &wrong, "").await.problem(401);
+        // From the same address, as it is behind a proxy: it had guessed nothing.
+        service.post("/elections/nope/resign", "").await.problem(404);
     }
-    assert!(refused > 10, "{refused}");
     assert_eq!(service.get("/leader").await.status, 200, "reading goes on");
-    eventually("another try is allowed", async || {
-        service.post("/elections/nope/resign", "").await.status == 404
-    })
-    .await;
 }
 
 #[tokio::test]

@@ -41,14 +41,15 @@ async fn a_socket_that_others_may_open_needs_the_token_to_change_something() {
         let socket = UnixListener::bind(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         let listener = Listener::from_unix(socket).unwrap();
-        let election = candidate(&MemoryStore::new(), "a").election("job").start().await.unwrap();
+        let election = candidate(&MemoryStore::new(), "a").election("job").at_once();
+        let election = election.start().await.unwrap();
         let server = Server::new(with_token(&[&election]).build().unwrap());
         let serving = server.run(vec![listener], std::future::pending());
         let serving = tokio::runtime::Handle::current().spawn(serving);
         assert_eq!(ask(&path, "GET", "/leader", "").await.status, 200, "{mode:o}");
         let answer = ask(&path, "POST", "/elections/job/resign", "").await;
         assert_eq!(answer.status, changes, "{mode:o}: {answer:?}");
-        assert_eq!(election.is_leader(), changes != 200, "{mode:o}");
+        assert_eq!(election.peek().is_some(), changes != 200, "{mode:o}");
         if changes != 200 {
             let token = format!("authorization: Bearer {SECRET}\r\n");
             assert_eq!(ask(&path, "POST", "/elections/job/resign", &token).await.status, 200);
@@ -62,15 +63,12 @@ async fn health_is_told_to_those_with_an_old_token_too() {
     let store = MemoryStore::new();
     let election = candidate(&store, "a").election("job").start().await.unwrap();
     let service = Service::start(with_token(&[&election]));
-    // More often than a wrong token may be tried.
-    for _ in 0..20 {
-        for path in ["/healthz", "/readyz"] {
-            let answer = service.ask("GET", path, "authorization: Bearer stale\r\n", "").await;
-            assert_eq!(answer.status, 200, "{answer:?}");
-        }
+    for path in ["/healthz", "/readyz"] {
+        let answer = service.ask("GET", path, "authorization: Bearer stale\r\n", "").await;
+        assert_eq!(answer.status, 200, "{answer:?}");
     }
     let answer = service.ask("GET", "/elections", "authorization: Bearer stale\r\n", "").await;
-    assert!([401, 429].contains(&answer.status), "elsewhere it is wrong: {answer:?}");
+    answer.problem(401);
 }
 
 #[tokio::test]

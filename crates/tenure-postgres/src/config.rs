@@ -246,7 +246,7 @@ impl<'a> Options<'a> {
             match option.split_once('=') {
                 Some(("schema", value)) => options.schema = decoded("schema", value)?,
                 Some(("table", value)) => options.table = decoded("table", value)?,
-                Some(("fence_grace", value)) => options.fence_grace = parse_duration(value)?,
+                Some(("fence_grace", value)) => options.fence_grace = grace(value)?,
                 Some(("sslmode", value)) => tls.mode = Some(decoded("sslmode", value)?),
                 Some(("sslrootcert", path)) => tls.root = Some(decoded("sslrootcert", path)?),
                 Some(("sslcert", path)) => tls.certificate = Some(decoded("sslcert", path)?),
@@ -259,9 +259,20 @@ impl<'a> Options<'a> {
     }
 }
 
+fn grace(value: &str) -> Result<Duration, Error> {
+    parse_duration(value).map_err(|_| Error::config("fence_grace is a duration, such as 10s"))
+}
+
 /// Undoes the `%XX` of a URL.
 fn decoded(what: &str, text: &str) -> Result<String, Error> {
-    let bad = || Error::config(format!("the {what} {text:?} is not written as in a URL"));
+    // Not quoted: what looks like an option may be a part of a password that was not escaped.
+    let bad = || {
+        Error::config(format!("the {what} is not written as in a URL; write odd characters as %XX"))
+    };
+    // Those of a user's name are left alone, as libpq does.
+    if text.contains('@') {
+        return Err(bad());
+    }
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((byte, tail)) = rest.split_first() {

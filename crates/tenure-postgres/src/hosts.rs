@@ -76,7 +76,7 @@ impl Hosts {
             let database = server.get_dbname().unwrap_or(user);
             let login = Login { hosts, port, database, user };
             if let Some(password) = self.passfile.password(&login)? {
-                server.password(password);
+                server.password(password.expose());
             }
         }
         Ok(server)

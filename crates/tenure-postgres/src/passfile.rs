@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use tenure_core::Error;
+use tenure_core::{Error, Secret};
 
 /// Which file, and whether somebody asked for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Passfile {
     }
 
     /// The password for this login, read anew each time: it may have changed.
-    pub(crate) fn password(&self, login: &Login<'_>) -> Result<Option<String>, Error> {
+    pub(crate) fn password(&self, login: &Login<'_>) -> Result<Option<Secret>, Error> {
         let (path, named) = match self {
             Passfile::Named(path) => (path, true),
             Passfile::Usual(path) => (path, false),
@@ -51,7 +51,9 @@ impl Passfile {
         };
         let shown = path.display();
         match read(path) {
-            Ok((text, 0)) => Ok(text.lines().find_map(|line| matching(line, login))),
+            Ok((text, 0)) => {
+                Ok(text.lines().find_map(|line| matching(line, login)).map(Secret::new))
+            }
             Ok(_) if named => Err(Error::config(format!(
                 "others may read the password file {shown}; run chmod 0600 on it"
             ))),
@@ -144,7 +146,7 @@ mod tests {
         ] {
             let file = file(text, 0o600);
             let found = Passfile::Named(file.path().to_owned()).password(&login()).unwrap();
-            assert_eq!(found.as_deref(), password, "{text}");
+            assert_eq!(found.as_ref().map(Secret::expose), password, "{text}");
         }
     }
 

@@ -76,7 +76,7 @@ impl Dial {
                 let client = Client::open(theirs.clone().set_redis_settings(login.clone()))?;
                 client.get_multiplexed_async_connection_with_config(&config).await
             };
-            let connection = opened.await.map_err(|error| error::from_driver(address, error))?;
+            let connection = opened.await.map_err(|error| error::from_login(address, error))?;
             return Ok(Wire { connection, _task: None });
         }
         let stream = tcp(node).await.map_err(|error| error::from_io(address, &error))?;
@@ -98,7 +98,7 @@ impl Dial {
         set_up(login, stream, config).await.map_err(|error| match alert(&error) {
             Some(alert) if alert == "CertificateRequired" => error::wants_certificate(address),
             Some(alert) => error::refuses_certificate(address, &alert),
-            None => error::from_driver(address, error),
+            None => error::from_login(address, error),
         })
     }
 
@@ -116,7 +116,7 @@ impl Dial {
             )
             .caused_by(error);
         }
-        error::from_driver(address, error)
+        error::from_login(address, error)
     }
 }
 
@@ -172,5 +172,48 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let stream = tcp(&Node { host: "127.0.0.1".to_owned(), port }).await.unwrap();
         assert!(stream.nodelay().unwrap());
+    }
+
+    /// Answers every connection by quoting what it was sent, as servers do that do not know a
+    /// command.
+    fn quoting_server(code: &'static str) -> Node {
+        use std::io::{Read as _, Write as _};
+
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, mut bytes) = (stream.unwrap(), [0; 4096]);
+                let count = stream.read(&mut bytes).unwrap_or(0);
+                let quoted = String::from_utf8_lossy(&bytes[..count]).replace("\r\n", "' '");
+                let answer = format!("-{code} with args beginning with: '{quoted}'\r\n");
+                let _gone = stream.write_all(answer.repeat(4).as_bytes());
+            }
+        });
+        Node { host: "127.0.0.1".to_owned(), port }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_quotes_the_login_is_not_quoted() {
+        use redis::ProtocolVersion::{RESP2, RESP3};
+
+        let dial = Dial { tls: None, theirs: None };
+        for code in ["ERR unknown command,", "NOPERM no,", "WHAT is this,", "ERR odd,", "ERR AUTH"]
+        {
+            let node = quoting_server(code);
+            for protocol in [RESP2, RESP3] {
+                let login = RedisConnectionInfo::default().set_protocol(protocol);
+                let login = login.set_username("app").set_password("hunter2").set_db(3);
+                let opened = dial.open(&node, "redis://h", &login, None).await;
+                let Err(error) = opened else { panic!("{code}") };
+                let mut shown = format!("{error} {error:?}");
+                let mut source = std::error::Error::source(&error);
+                while let Some(inner) = source {
+                    shown = format!("{shown} {inner} {inner:?}");
+                    source = inner.source();
+                }
+                assert!(!shown.contains("hunter2"), "{code} {protocol:?}: {shown}");
+            }
+        }
     }
 }

@@ -77,9 +77,7 @@ pub(crate) fn from_driver(address: &str, error: RedisError) -> Error {
     let detail = error.detail().unwrap_or_default().to_owned();
     let (kind, message) = match (error.kind(), code) {
         (_, Some(code)) => from_code(address, &code, &detail),
-        (Driver::AuthenticationFailed, _) => {
-            (ErrorKind::Denied, format!("{address} refused the user or the password; mend the URL"))
-        }
+        (Driver::AuthenticationFailed, _) => (ErrorKind::Denied, refused_login(address)),
         (Driver::Parse | Driver::UnexpectedReturnType | Driver::RESP3NotSupported, _) => (
             ErrorKind::Config,
             format!("what listens at {address} is not a Redis server; look at host and port"),
@@ -98,6 +96,31 @@ pub(crate) fn from_driver(address: &str, error: RedisError) -> Error {
         _ => (ErrorKind::Unavailable, format!("{address} did not answer as expected: {error}")),
     };
     new(kind, message).caused_by(error)
+}
+
+/// What the driver says of a connection that it could not set up, in our words. A server that does
+/// not know HELLO or AUTH quotes what it was sent, and that is the password: so what it answers to
+/// a login is judged, but none of it is passed on.
+pub(crate) fn from_login(address: &str, error: RedisError) -> Error {
+    let Some(code) = error.code() else {
+        return match error.kind() {
+            Driver::AuthenticationFailed => new(ErrorKind::Denied, refused_login(address)),
+            _ => from_driver(address, error),
+        };
+    };
+    let (kind, message) = match from_code(address, code, error.detail().unwrap_or_default()) {
+        (ErrorKind::Denied, _) if code == "NOPERM" => (ErrorKind::Denied, refused_login(address)),
+        (ErrorKind::Corrupt, _) => (
+            ErrorKind::Corrupt,
+            format!("{address} refused the login in words of its own; look at its log"),
+        ),
+        judged => judged,
+    };
+    new(kind, message)
+}
+
+fn refused_login(address: &str) -> String {
+    format!("{address} refused the user or the password; fix the URL")
 }
 
 /// What the server answered to one call, in our words.

@@ -1,7 +1,7 @@
 //! Reads the URLs of the store. What they say may be secret, so no message quotes them.
 
 use redis::RedisConnectionInfo;
-use tenure_core::{Error, parse_duration};
+use tenure_core::{Error, Secret, parse_duration};
 
 use crate::config::{FailClosed, RedisConfig, Settle};
 use crate::place::{Node, Place};
@@ -38,7 +38,7 @@ struct Parts<'a> {
 struct Extras {
     tls: tls::Options,
     sentinel_user: Option<String>,
-    sentinel_password: Option<String>,
+    sentinel_password: Option<Secret>,
 }
 
 pub(crate) fn parse(url: &str) -> Result<RedisConfig, Error> {
@@ -202,8 +202,15 @@ fn with_option(
             config
         }
         ("sentinel_password", _) => {
-            extras.sentinel_password = text();
+            extras.sentinel_password = Some(Secret::new(value));
             config
+        }
+        // After a password it may be a part of it: one with an & that was not escaped.
+        _ if extras.sentinel_password.is_some() => {
+            return Err(Error::config(format!(
+                "the URL has an option that is not known, and there are only {OPTIONS}; write an & \
+                 of the password as %26"
+            )));
         }
         (key, _) => {
             return Err(Error::config(format!(
@@ -230,7 +237,7 @@ fn with_extras(
         config.sentinel_login = config.sentinel_login.set_username(user);
     }
     if let Some(password) = extras.sentinel_password {
-        config.sentinel_login = config.sentinel_login.set_password(password);
+        config.sentinel_login = config.sentinel_login.set_password(password.expose());
     }
     Ok(config)
 }

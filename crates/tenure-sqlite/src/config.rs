@@ -117,7 +117,8 @@ impl SqliteConfig {
 
 fn path_in_url(url: &str) -> Result<Option<PathBuf>, Error> {
     let Some(path) = url.strip_prefix("sqlite:") else {
-        return Err(Error::config(format!("{url:?} is not of the form sqlite:PATH")));
+        // Not quoted: it may be the URL of another store, with a password in it.
+        return Err(Error::config("the URL is not of the form sqlite:PATH"));
     };
     if path == ":memory:" {
         return Err(Error::config(
@@ -125,19 +126,19 @@ fn path_in_url(url: &str) -> Result<Option<PathBuf>, Error> {
         ));
     }
     if path.starts_with("//") && !path.starts_with("///") {
-        return Err(Error::config(format!(
-            "{url:?} names a host, and SQLite has none; write sqlite:PATH or sqlite:///PATH"
-        )));
+        return Err(Error::config(
+            "the URL names a host, and SQLite has none; write sqlite:PATH or sqlite:///PATH",
+        ));
     }
     if path.starts_with("~/") {
-        return Err(Error::config(format!(
-            "the ~ in {url:?} is not expanded; write the directory in full, or sqlite:$HOME/..."
-        )));
+        return Err(Error::config(
+            "the ~ in the URL is not expanded; write the directory in full, or sqlite:$HOME/...",
+        ));
     }
     if path.contains('?') {
-        return Err(Error::config(format!(
-            "{url:?} has options after a question mark, and there are none; leave them out"
-        )));
+        return Err(Error::config(
+            "the sqlite: URL has options after a question mark, and there are none; leave them out",
+        ));
     }
     if path.contains('\0') {
         return Err(Error::config("a path has no NUL byte in it; remove it"));

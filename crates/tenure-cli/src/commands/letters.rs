@@ -6,6 +6,7 @@ use tenure::{DeadLetter, Messenger, Name};
 
 use super::in_time;
 use crate::exit::{Exit, Failure};
+use crate::options::election_name;
 use crate::output::{Output, boot_now, printable};
 use crate::store::StoreChoice;
 
@@ -56,7 +57,7 @@ pub(crate) async fn run(
     choice: &StoreChoice,
     out: &Output,
 ) -> Result<Exit, Failure> {
-    let name = Name::new(&args.name)?;
+    let name = election_name(&args.name)?;
     let mut letters = Vec::new();
     if !choice.is_missing() {
         let opened = choice.open()?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use tenure::{ElectionBuilder, Error, Message, Name, Time};
 use tenure_cli::process::{self, CannotStart};
-use tenure_core::{parse_duration, show_duration};
+use tenure_core::{Secret, parse_duration, show_duration};
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::guardians::Guardians;
@@ -133,20 +133,20 @@ pub(crate) async fn run(
     let mut signals = Signals::listen()?;
     let mut narration = Narration::new();
     narration.follow(&election, out, output::sentence);
-    let mut changes = election.changes();
+    let mut events = election.peek_events();
     let tick = options.candidacy.timing.renew_every / 4;
     tokio::select! {
         started = election.start() => started?,
         _ = signals.end() => return Ok(Exit::DONE),
     }
     let end = loop {
-        if let Some(standing) = election.standing() {
+        if let Some(standing) = election.peek() {
             deadline.send_replace(standing.trusted_until);
         }
         tokio::select! {
             _ = signals.end() => break Ok(Exit::DONE),
             Some(end) = fatal.recv() => break end,
-            _ = changes.next() => {}
+            _ = events.next() => {}
             () = pause(tick) => {}
         }
     };
@@ -156,7 +156,7 @@ pub(crate) async fn run(
         },
         _ = signals.end() => {}
     }
-    drop((election, changes));
+    drop((election, events));
     narration.finish().await;
     end
 }
@@ -183,7 +183,7 @@ struct Desk {
     election: Name,
     command: Vec<OsString>,
     timeout: Duration,
-    store: String,
+    store: Secret,
     out: Output,
     /// When trust ends, as far as it is known.
     deadline: watch::Receiver<Time>,
@@ -292,7 +292,7 @@ impl Desk {
             ("TENURE_ELECTION", self.election.to_string()),
             ("TENURE_CANDIDATE", self.candidate.get().cloned().unwrap_or_default()),
             ("TENURE_TERM", message.term.to_string()),
-            ("TENURE_STORE", self.store.clone()),
+            ("TENURE_STORE", self.store.expose().to_owned()),
             ("TENURE_CHANNEL", message.channel.clone()),
             ("TENURE_ATTEMPT", message.attempt.to_string()),
         ];

@@ -2,12 +2,12 @@
 
 use clap::Args;
 use tenure::Term;
+use tenure_core::Secret;
 
 use super::terms;
 use crate::exit::{Exit, Failure};
 use crate::options::names;
 use crate::output::Output;
-use crate::redact;
 use crate::store::StoreChoice;
 
 /// Create or upgrade what tenure needs in a Postgres database
@@ -57,7 +57,7 @@ Examples:
 /// Cancel safe: it is done as a whole or not at all.
 pub(crate) async fn run(
     args: &MigrateArgs,
-    url: Option<&str>,
+    url: Option<&Secret>,
     out: &Output,
 ) -> Result<Exit, Failure> {
     let Some(url) = url else {
@@ -65,8 +65,7 @@ pub(crate) async fn run(
             "say which database to migrate, with --store postgres://HOST/DATABASE or TENURE_STORE",
         ));
     };
-    redact::remember(url);
-    match of_postgres(url) {
+    match of_postgres(url.expose()) {
         Some(_) if !args.names.is_empty() => Err(Failure::usage(
             "on Postgres --terms-above holds for all elections of the schema; leave the names out",
         )),
@@ -79,8 +78,8 @@ pub(crate) async fn run(
                 }
                 return terms::raise(above, &names(&args.names)?, &choice, out).await;
             }
-            let url = redact::redact(&choice.url);
-            out.say(&format!("{url} needs no migration; only Postgres does"));
+            let address = choice.address();
+            out.say(&format!("{address} needs no migration; only Postgres does"));
             Ok(Exit::DONE)
         }
     }
@@ -160,7 +159,7 @@ async fn migrate(args: &MigrateArgs, url: &str, out: &Output) -> Result<Exit, Fa
 #[cfg(not(feature = "postgres"))]
 async fn migrate(_args: &MigrateArgs, url: &str, _out: &Output) -> Result<Exit, Failure> {
     // It says what this build knows instead.
-    StoreChoice::new(Some(url)).map(|_| Exit::DONE)
+    StoreChoice::new(Some(&Secret::new(url))).map(|_| Exit::DONE)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ pub(crate) mod cron;
 pub(crate) mod doctor;
 mod guard;
 mod guardians;
+mod input;
 pub(crate) mod letters;
 pub(crate) mod listen;
 pub(crate) mod man;
@@ -99,7 +100,7 @@ fn note_default_store(choice: &StoreChoice, out: &Output) {
     if choice.is_default {
         out.say(&format!(
             "electing on this machine, this user only ({}); use --store to elect across machines",
-            choice.url
+            choice.address()
         ));
     }
 }
@@ -111,7 +112,7 @@ fn build(candidacy: &Candidacy, opened: &Opened) -> Result<Election, Failure> {
 
 /// Sets the election up; nothing is checked yet.
 fn builder(candidacy: &Candidacy, opened: &Opened) -> ElectionBuilder {
-    let Candidacy { name, label, timing, metadata } = candidacy;
+    let Candidacy { name, label, timing, metadata, at_once } = candidacy;
     let mut builder = Election::builder(name.as_str(), opened.store.clone())
         .ttl(timing.ttl)
         .renew_every(timing.renew_every)
@@ -122,6 +123,9 @@ fn builder(candidacy: &Candidacy, opened: &Opened) -> ElectionBuilder {
     }
     if let Some(metadata) = metadata {
         builder = builder.metadata(metadata.as_str());
+    }
+    if *at_once {
+        builder = builder.at_once();
     }
     builder
 }
@@ -145,15 +149,35 @@ impl Narration {
         Narration { tasks: JoinSet::new() }
     }
 
-    /// From now on; `sentence` is for people, and not used with `--json`.
+    /// From now on, for showing it: nobody is to act on what is told. `sentence` is for people, and
+    /// not used with `--json`.
     fn follow(
         &mut self,
         election: &Election,
         out: &Output,
         sentence: impl Fn(&Event) -> Option<String> + Send + 'static,
     ) {
+        self.tell(election, election.peek_events(), out, sentence);
+    }
+
+    /// The same for those who act on it: a reign that is told of is relied upon (I8).
+    fn vouch(
+        &mut self,
+        election: &Election,
+        out: &Output,
+        sentence: impl Fn(&Event) -> Option<String> + Send + 'static,
+    ) {
+        self.tell(election, election.events(), out, sentence);
+    }
+
+    fn tell(
+        &mut self,
+        election: &Election,
+        events: Events,
+        out: &Output,
+        sentence: impl Fn(&Event) -> Option<String> + Send + 'static,
+    ) {
         let (name, candidate) = (election.name().clone(), election.candidate().clone());
-        let events = election.events();
         self.tasks.spawn(narrate(events, name, candidate, out.clone(), sentence));
     }
 

@@ -2,11 +2,12 @@
 
 use clap::Args;
 use serde_json::{Value, json};
-use tenure::{Messenger, Name};
+use tenure::Messenger;
 use tenure_core::StoreExt as _;
 
 use super::{in_time, payload};
 use crate::exit::{Exit, Failure};
+use crate::options::election_name;
 use crate::output::{Output, boot_now};
 use crate::store::StoreChoice;
 
@@ -44,7 +45,7 @@ pub(crate) async fn run(
     choice: &StoreChoice,
     out: &Output,
 ) -> Result<Exit, Failure> {
-    let name = Name::new(&args.name)?;
+    let name = election_name(&args.name)?;
     let payload = payload(args.payload.as_deref())?;
     let opened = choice.open()?;
     let messenger = Messenger::new(name.as_str(), opened.store.clone())?;

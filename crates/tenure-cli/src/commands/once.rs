@@ -6,6 +6,7 @@ use serde_json::json;
 use tenure::core::OnceEnd;
 use tenure::{BootClock, Clock as _, Election, Event, OnceClaim, OnceRun, Reason};
 use tenure_cli::process::{self, CannotStart, Running};
+use tenure_core::Secret;
 
 use super::guard::Guard;
 use super::supervise::{End, State, Stop, Supervisor, kill_at};
@@ -34,8 +35,8 @@ pub(crate) async fn run(
         options,
         url: &choice.url,
         out,
+        guard: Guard::new(opened.bequest(&election)?),
         election,
-        guard: Guard::new(opened),
         signals,
         stop: Stop::No,
         backoff: BACKOFF_MIN,
@@ -55,7 +56,7 @@ pub(crate) async fn run(
 struct Runner<'a> {
     options: &'a OnceOptions,
     /// As it was given.
-    url: &'a str,
+    url: &'a Secret,
     out: &'a Output,
     election: Election,
     guard: Guard,
@@ -68,11 +69,11 @@ impl Runner<'_> {
     async fn until_done(&mut self) -> Result<Exit, Failure> {
         let key = printable(&self.options.key);
         loop {
-            // Before the campaign, so that the lease names the guardian from its first instant.
+            // Before the campaign: whatever happens from the grant on, there is a guardian.
             tokio::select! {
                 biased;
                 signal = self.signals.end() => return Ok(Exit::by_signal(signal)),
-                ready = self.guard.ready(self.out) => ready?,
+                ready = self.guard.ready() => ready?,
             }
             let claim = tokio::select! {
                 biased;
@@ -221,7 +222,7 @@ impl Runner<'_> {
             ("TENURE_ELECTION", run.election().to_string()),
             ("TENURE_CANDIDATE", run.candidate().to_string()),
             ("TENURE_TERM", run.term().to_string()),
-            ("TENURE_STORE", self.url.to_owned()),
+            ("TENURE_STORE", self.url.expose().to_owned()),
             ("TENURE_KEY", run.key().to_owned()),
             ("TENURE_ATTEMPT", run.attempt().to_string()),
         ];

@@ -8,6 +8,7 @@ use tenure::{Messenger, Name, Post, Posted};
 
 use super::{in_time, payload};
 use crate::exit::{Exit, Failure};
+use crate::options::election_name;
 use crate::output::{Output, boot_now};
 use crate::store::StoreChoice;
 
@@ -57,7 +58,7 @@ pub(crate) async fn run(
     choice: &StoreChoice,
     out: &Output,
 ) -> Result<Exit, Failure> {
-    let name = Name::new(&args.name)?;
+    let name = election_name(&args.name)?;
     let one = if args.lines { None } else { Some(payload(args.payload.as_deref())?) };
     let opened = choice.open()?;
     let messenger = Messenger::new(name.as_str(), opened.store.clone())?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tenure::{BootClock, Clock as _, Election, Event, Reason, Tenure, Time};
 use tenure_cli::process::{self, CannotStart, Running, Signal};
+use tenure_core::Secret;
 
 use super::guard::Guard;
 use super::supervise::{End, State, Stop, Supervisor, kill_at};
@@ -61,7 +62,7 @@ pub(crate) async fn run(
 struct Runner<'a> {
     options: &'a RunOptions,
     /// As it was given.
-    url: &'a str,
+    url: &'a Secret,
     out: &'a Output,
     election: Election,
     guard: Guard,
@@ -187,7 +188,7 @@ impl Runner<'_> {
             ("TENURE_ELECTION", tenure.election().to_string()),
             ("TENURE_CANDIDATE", tenure.candidate().to_string()),
             ("TENURE_TERM", tenure.term().to_string()),
-            ("TENURE_STORE", self.url.to_owned()),
+            ("TENURE_STORE", self.url.expose().to_owned()),
         ];
         process::start(&self.options.command, envs, keeper).map(Some)
     }

@@ -8,7 +8,6 @@ use comfy_table::{ContentArrangement, Table, presets};
 use tenure::{Leader, Name};
 
 use crate::output::{printable, show_short};
-use crate::redact::redact;
 use crate::{sink::Sink, wall};
 
 /// One line of the table.
@@ -86,7 +85,7 @@ impl Screen {
             }
             let bold = self.color && number == 0;
             let (on, off) = if bold { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-            let _ = writeln!(text, "{on}{}{off}", redact(line));
+            let _ = writeln!(text, "{on}{}{off}", line);
         }
         self.drawn = lines.len() + usize::from(!news.is_empty());
         // The cursor is hidden, lest it jumps about; the sink adds the last line's end.

@@ -32,7 +32,7 @@ pub(crate) async fn raise(
 ) -> Result<Exit, Failure> {
     let store = choice.open()?.store;
     // Terms of Redis are at least its time, for every election that there will ever be.
-    let by_time = choice.url.starts_with("redis");
+    let by_time = choice.scheme().starts_with("redis");
     if names.is_empty() {
         let clock = if by_time { clock(&*store).await? } else { None };
         return match clock {

@@ -17,6 +17,7 @@ use rustix::event::{Timespec, poll};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::{Value, json};
 use tenure::{BootClock, CandidateId, Election, Events, Name, Tenure, Time};
+use tenure_core::Secret;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -97,10 +98,11 @@ fn perform(label: &str, brief: &str, out: &Output) -> Result<Exit, Failure> {
     let text = |key: &str| brief[key].as_str().unwrap_or_default();
     let election = Name::new(text("election"))?;
     let ttl = Duration::from_millis(brief["ttl_ms"].as_u64().unwrap_or(0));
+    let url = std::env::var("TENURE_STORE").ok().map(Secret::new);
     // All that a candidate does because it leads, it does itself.
-    let store = StoreChoice::new(std::env::var("TENURE_STORE").ok().as_deref())?.childless();
+    let store = StoreChoice::new(url.as_ref())?.childless();
     let opened = store.open()?;
-    let work = workload(&store.url, Path::new(text("place")), &election, ttl)?;
+    let work = workload(store.url.expose(), Path::new(text("place")), &election, ttl)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(take_part(&election, ttl, label, &opened, work, out));
     runtime.shutdown_background();
@@ -125,7 +127,7 @@ async fn take_part(
     let mut signals = Signals::listen()?;
     let mut narration = JoinSet::new();
     // Before it takes part: an event that comes earlier is told to nobody.
-    let (candidate, events) = (election.candidate().clone(), election.events());
+    let (candidate, events) = (election.candidate().clone(), election.peek_events());
     narration.spawn(narrate(election.name().clone(), candidate, events, out.clone()));
     election.start().await?;
     let is_ending = Cell::new(false);

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 use tenure::{BootClock, Clock as _, Time};
+use tenure_core::Secret;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::candidate::{Brief, CANDIDATE};
@@ -96,7 +97,7 @@ enum Message {
 pub(crate) struct Fleet {
     brief: Brief,
     /// One for each lane.
-    urls: Vec<String>,
+    urls: Vec<Secret>,
     envs: Vec<(String, String)>,
     members: Vec<Member>,
     signals: Signals,
@@ -132,7 +133,7 @@ impl Fleet {
     /// No candidate yet; `envs` are for them.
     pub(crate) fn new(
         brief: Brief,
-        urls: Vec<String>,
+        urls: Vec<Secret>,
         envs: Vec<(String, String)>,
         signals: Signals,
     ) -> Fleet {
@@ -159,7 +160,7 @@ impl Fleet {
         let mut child = Command::new(own_binary()?)
             .args([CANDIDATE, &label(lane), &self.brief.to_json().to_string()])
             // Not as an argument: there may be a password in it.
-            .env("TENURE_STORE", self.urls.get(lane).map_or("", String::as_str))
+            .env("TENURE_STORE", self.urls.get(lane).map_or("", Secret::expose))
             .envs(self.envs.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

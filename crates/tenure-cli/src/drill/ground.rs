@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tenure::{BootClock, Clock as _, Name, Term, Time};
-use tenure_core::BoxFuture;
+use tenure_core::{BoxFuture, Secret};
 
 use super::plan::Fault;
 #[cfg(feature = "postgres")]
@@ -54,7 +54,7 @@ pub(crate) trait Ground {
     }
 
     /// The store with the drill's own names in it, straight to the server.
-    fn url(&self) -> String;
+    fn url(&self) -> Secret;
 
     /// The way to the store, if it is one that a proxy can be put into.
     fn route(&self) -> Option<&Route>;
@@ -129,15 +129,17 @@ pub(crate) fn ground(
     ttl: Duration,
 ) -> Result<Box<dyn Ground>, Failure> {
     let _ = (place, election, ttl);
-    match scheme(&choice.url) {
+    match choice.scheme() {
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(Box::new(sqlite::SqliteGround::new(choice, place)?)),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" | "postgres+advisory" | "postgresql+advisory" => {
-            Ok(Box::new(postgres::PostgresGround::new(&choice.url, election)?))
+            Ok(Box::new(postgres::PostgresGround::new(choice.url.expose(), election)?))
         }
         #[cfg(feature = "redis")]
-        "redis" | "rediss" => Ok(Box::new(redis::RedisGround::new(&choice.url, election, ttl)?)),
+        "redis" | "rediss" => {
+            Ok(Box::new(redis::RedisGround::new(choice.url.expose(), election, ttl)?))
+        }
         other => Err(no_drill(other)),
     }
 }

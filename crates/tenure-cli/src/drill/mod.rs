@@ -39,7 +39,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tenure::{BootClock, Name};
-use tenure_core::Expiry;
+use tenure_core::{Expiry, Secret};
 
 use self::candidate::Brief;
 use self::fleet::{Fleet, Halt};
@@ -54,7 +54,6 @@ use self::rounds::Scene;
 use self::wall_clock::WallClock;
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
-use crate::redact::redact;
 use crate::signals::Signals;
 use crate::store::{Opened, StoreChoice};
 
@@ -175,7 +174,7 @@ impl Drill<'_> {
         let Scene { fleet, rounds, .. } = scene;
         let record = Record {
             election: election.clone(),
-            store: redact(&self.choice.url).into_owned(),
+            store: self.choice.address(),
             seed: options.seed,
             candidates,
             timing,
@@ -227,20 +226,21 @@ impl Drill<'_> {
 }
 
 /// How each candidate gets to the store: through a proxy, where there is a network.
-fn ways(ground: &dyn Ground, candidates: usize) -> Result<(Option<Proxy>, Vec<String>), Failure> {
+fn ways(ground: &dyn Ground, candidates: usize) -> Result<(Option<Proxy>, Vec<Secret>), Failure> {
     let Some((route, hosts)) = ground.route().and_then(|route| Some((route, route.hosts()?)))
     else {
         return Ok((None, vec![ground.url(); candidates]));
     };
     let proxy = Proxy::start(candidates, hosts)?;
-    let urls = (0..candidates).map(|lane| route.url_through(proxy.doors(lane))).collect();
+    let urls =
+        (0..candidates).map(|lane| Secret::new(route.url_through(proxy.doors(lane)))).collect();
     Ok((Some(proxy), urls))
 }
 
 /// What is to be done to the leaders: what was asked for, or all that the store can have.
 fn faults(options: &DrillOptions, ground: &dyn Ground) -> Result<Vec<Fault>, Failure> {
     let mut possible = ground.faults().to_vec();
-    let has_server = ground.url().contains("://");
+    let has_server = ground.url().expose().contains("://");
     if options.restart_cmd.is_some() && has_server {
         possible.push(Fault::Restart);
     }
@@ -278,7 +278,7 @@ fn introduction(
     format!(
         "{} candidates on {} in the election {election}, ttl {}, faults {}, seed {}",
         options.candidates,
-        choice.url,
+        choice.address(),
         tenure_core::show_duration(options.timing.ttl),
         names.join(", "),
         options.seed

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure::{BootClock, Name, Term, Time};
+use tenure_core::Secret;
 use tenure_postgres::PostgresConfig;
 use tenure_postgres::fence::{self, FenceError};
 use tokio_postgres::error::SqlState;
@@ -114,8 +115,8 @@ impl Ground for PostgresGround {
         self.is_touched.load(Ordering::Relaxed)
     }
 
-    fn url(&self) -> String {
-        self.route.url()
+    fn url(&self) -> Secret {
+        Secret::new(self.route.url())
     }
 
     fn route(&self) -> Option<&Route> {

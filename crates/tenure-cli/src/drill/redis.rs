@@ -9,6 +9,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError};
 use tenure::{BootClock, Error, ErrorKind, Name, Term, Time};
+use tenure_core::Secret;
 use tenure_redis::RedisConfig;
 use tenure_redis::fence::{Fence, FenceError};
 
@@ -103,8 +104,8 @@ impl Ground for RedisGround {
         true
     }
 
-    fn url(&self) -> String {
-        self.route.url()
+    fn url(&self) -> Secret {
+        Secret::new(self.route.url())
     }
 
     fn route(&self) -> Option<&Route> {
@@ -262,9 +263,10 @@ mod tests {
     fn the_prefix_is_the_users_and_the_drills() {
         let election = Name::new("tenure-drill-7").unwrap();
         let ground = |url| RedisGround::new(url, &election, Duration::from_secs(1)).unwrap();
-        assert_eq!(ground("redis://h/2").url(), "redis://h/2?prefix=tenure-drill-7:&settle=1000ms");
+        let url = ground("redis://h/2").url();
+        assert_eq!(url.expose(), "redis://h/2?prefix=tenure-drill-7:&settle=1000ms");
         let url = ground("redis://h?settle=off&prefix=a%23:").url();
-        assert_eq!(url, "redis://h?settle=off&prefix=a%23:tenure-drill-7:");
+        assert_eq!(url.expose(), "redis://h?settle=off&prefix=a%23:tenure-drill-7:");
         assert_eq!(decoded("a%23b%2"), "a#b%2");
     }
 

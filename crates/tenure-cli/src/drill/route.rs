@@ -6,6 +6,8 @@
 
 use std::net::SocketAddr;
 
+use tenure_core::Secret;
+
 /// One server that a URL names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
@@ -21,7 +23,7 @@ pub(crate) struct Host {
 pub(crate) struct Route {
     scheme: String,
     /// With its `@`, as it was given.
-    user: String,
+    user: Secret,
     /// The hosts, as they were given.
     place: String,
     /// `None` if there is nothing to connect to by TCP: a socket file, or hosts among the options.
@@ -45,7 +47,7 @@ impl Route {
         let (place, path) = place.split_at(place.find('/').unwrap_or(place.len()));
         let options: Vec<String> =
             query.split('&').filter(|option| !option.is_empty()).map(str::to_owned).collect();
-        let (scheme, user, place) = (scheme.to_owned(), user.to_owned(), place.to_owned());
+        let (scheme, user, place) = (scheme.to_owned(), Secret::new(user), place.to_owned());
         let mut route = Route { scheme, user, place, hosts: None, path: path.to_owned(), options };
         route.hosts = route.tcp_hosts(default_port);
         Some(route)
@@ -104,7 +106,8 @@ impl Route {
 
     /// The URL.
     pub(crate) fn url(&self) -> String {
-        let Route { scheme, user, place, path, options, .. } = self;
+        let Route { scheme, place, path, options, .. } = self;
+        let user = self.user.expose();
         let question = if options.is_empty() { "" } else { "?" };
         format!("{scheme}://{user}{place}{path}{question}{}", options.join("&"))
     }

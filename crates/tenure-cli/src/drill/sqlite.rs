@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior};
 use tenure::{BootClock, Error, ErrorKind, Name, Term, Time};
+use tenure_core::Secret;
 use tenure_sqlite::fence::{self, FenceError};
 use tenure_sqlite::{SqliteConfig, SqliteStore};
 
@@ -22,7 +23,7 @@ const DATA: &str = "data.db";
 const IS_FREE_WITHIN: Duration = Duration::from_millis(200);
 
 pub(crate) struct SqliteGround {
-    url: String,
+    url: Secret,
     leases: PathBuf,
     data: PathBuf,
     /// There was no such file before the drill.
@@ -31,7 +32,7 @@ pub(crate) struct SqliteGround {
 
 impl SqliteGround {
     pub(crate) fn new(choice: &StoreChoice, place: &Path) -> Result<SqliteGround, Failure> {
-        let config = SqliteConfig::from_url(&choice.url)?;
+        let config = SqliteConfig::from_url(choice.url.expose())?;
         let (leases, data) = (config.path().to_owned(), place.join(DATA));
         Ok(SqliteGround { url: choice.url.clone(), leases, data, is_new: choice.is_missing() })
     }
@@ -98,7 +99,7 @@ impl Ground for SqliteGround {
         self.is_new
     }
 
-    fn url(&self) -> String {
+    fn url(&self) -> Secret {
         self.url.clone()
     }
 

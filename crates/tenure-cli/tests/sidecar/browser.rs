@@ -26,7 +26,7 @@ fn pair(place: &Place) -> (Instance, Instance) {
 }
 
 fn pair_with_ttl(place: &Place, ttl: &str) -> (Instance, Instance) {
-    let args = ["-e", "billing:invoices", "--ttl", ttl];
+    let args = ["-e", "billing:invoices", "--ttl", ttl, "--at-once"];
     let first = Instance::start(place, "web-1", &args);
     first.leads();
     let second = Instance::start(place, "web-2", &args);

@@ -43,6 +43,28 @@ fn a_store_that_is_well_has_no_findings() {
 }
 
 #[test]
+fn a_drain_that_outlasts_the_grace_of_a_container_is_told() {
+    let place = Place::new();
+    assert_eq!(place.run(&["run", "job", "--", "true"]).code, 0);
+    let told = |more: &[&str]| {
+        let (code, report) = examined(&place, &place.url(), more);
+        assert_eq!(code, 0, "it costs time, and not safety: {report}");
+        let findings = report["findings"].as_array().unwrap().iter();
+        let mut told = findings.map(|finding| finding["what"].as_str().unwrap().to_owned());
+        (report["drain_ms"].as_u64().unwrap(), told.find(|what| what.contains("docker stop")))
+    };
+    assert_eq!(told(&[]), (5_000, None));
+    assert_eq!(told(&["--ttl", "48s"]), (8_000, None));
+    let (drain_ms, what) = told(&["--ttl", "90s"]);
+    let what = what.unwrap();
+    assert!(drain_ms == 15_000 && what.contains("17s") && !what.contains("Kubernetes"), "{what}");
+    assert!(told(&["--ttl", "180s"]).1.unwrap().contains("Kubernetes"));
+    assert_eq!(told(&["--ttl", "90s", "--drain", "5s"]), (5_000, None));
+    let done = place.run(&["doctor", "--drain", "20s"]);
+    assert!(done.code == 2 && done.err.contains("margin + drain"), "{done:?}");
+}
+
+#[test]
 fn a_file_that_others_may_write_to_endangers_safety() {
     let place = Place::new();
     assert_eq!(place.run(&["run", "job", "--", "true"]).code, 0);

@@ -11,10 +11,12 @@ mod servers;
 mod support;
 
 mod browser;
+mod deploy;
 mod doctor;
 mod http;
 mod instance;
 mod one_leader;
+mod relied;
 mod rules;
 mod schema;
 mod serve;

@@ -2,7 +2,7 @@
 //! waited for.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -113,6 +113,17 @@ impl Process {
         read_lines(child.stdout.take().unwrap(), sender.clone());
         read_lines(child.stderr.take().unwrap(), sender);
         Process { child, lines, seen: Vec::new(), taken: Vec::new() }
+    }
+
+    /// Writes a line to its stdin, which was asked for as a pipe.
+    pub(crate) fn write(&mut self, line: &str) {
+        let stdin = self.child.stdin.as_mut().expect("its stdin is a pipe");
+        stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    /// Ends its input.
+    pub(crate) fn end_input(&mut self) {
+        drop(self.child.stdin.take());
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -203,7 +203,7 @@
   const listen = async () => {
     const more = lastId ? { "last-event-id": lastId } : {};
     const answer = await call("events", { headers: headers(more) });
-    if (answer.status === 401 || answer.status === 429) {
+    if (answer.status === 401) {
       setLink("away", "this service wants its token");
       await askForToken();
       return;

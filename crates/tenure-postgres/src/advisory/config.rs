@@ -145,10 +145,10 @@ impl AdvisoryConfig {
 fn offset(value: &str) -> Result<u64, Error> {
     match value.parse::<u64>() {
         Ok(number) if number <= 1 << 52 => Ok(number),
-        _ => Err(Error::config(format!(
-            "term_offset={value} is not a number from 0 to 2^52; give the last term of the store \
-             that you come from"
-        ))),
+        _ => Err(Error::config(
+            "term_offset is not a number from 0 to 2^52; give the last term of the store that you \
+             come from",
+        )),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tenure::{BootClock, Clock as _, Election, Time};
 use tenure_cli::process::{self, Keeper, Running, Signal};
+use tenure_core::Secret;
 use tenure_cron::{Outcome, Run};
 
 use super::super::guardians::Guardians;
@@ -22,11 +23,11 @@ pub(super) struct Executor {
     guardians: Guardians,
     pub(super) election: Election,
     /// As it was given.
-    pub(super) url: String,
+    pub(super) url: Secret,
 }
 
 impl Executor {
-    pub(super) fn new(election: Election, url: String) -> Executor {
+    pub(super) fn new(election: Election, url: Secret) -> Executor {
         Executor { guardians: Guardians::default(), election, url }
     }
 
@@ -67,7 +68,7 @@ impl Executor {
             ("TENURE_ELECTION", run.election().to_string()),
             ("TENURE_CANDIDATE", run.candidate().to_string()),
             ("TENURE_TERM", run.term().to_string()),
-            ("TENURE_STORE", self.url.clone()),
+            ("TENURE_STORE", self.url.expose().to_owned()),
             ("TENURE_JOB", run.job().to_owned()),
             ("TENURE_ATTEMPT", run.attempt().to_string()),
             ("TENURE_SCHEDULED_AT", run.scheduled_at()),

@@ -1,6 +1,7 @@
 //! `tenure doctor`: what the store promises, how quick it is, and what is wrong with the set-up.
 
 mod finding;
+mod grace;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
@@ -21,7 +22,6 @@ use self::timing::RoundTrips;
 use super::in_time;
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, printable};
-use crate::redact::redact;
 use crate::store::{Opened, StoreChoice};
 
 /// Tell what the store promises, and what is wrong with the set-up before it hurts
@@ -42,6 +42,10 @@ pub(crate) struct DoctorArgs {
     )]
     ttl: String,
 
+    /// The drain that leases here are going to have [default: ttl/6]
+    #[arg(long, value_name = "DURATION", env = "TENURE_DRAIN", hide_env_values = true)]
+    drain: Option<String>,
+
     /// How many round trips are measured
     #[arg(long, value_name = "N", default_value_t = 100)]
     samples: usize,
@@ -56,6 +60,7 @@ Examples:
 /// What `doctor` is to do.
 pub(crate) struct DoctorOptions {
     ttl: Duration,
+    drain: Duration,
     samples: usize,
 }
 
@@ -64,11 +69,15 @@ impl TryFrom<DoctorArgs> for DoctorOptions {
 
     fn try_from(args: DoctorArgs) -> Result<DoctorOptions, Failure> {
         let ttl = parse_duration(&args.ttl).map_err(|e| Failure::from(e).about("--ttl"))?;
-        tenure::Timing::new(ttl).check()?;
+        let mut timing = tenure::Timing::new(ttl);
+        if let Some(drain) = &args.drain {
+            timing.drain = parse_duration(drain).map_err(|e| Failure::from(e).about("--drain"))?;
+        }
+        timing.check()?;
         if args.samples == 0 || args.samples > 100_000 {
             return Err(Failure::usage("--samples must be a number from 1 to 100000"));
         }
-        Ok(DoctorOptions { ttl, samples: args.samples })
+        Ok(DoctorOptions { ttl, drain: timing.drain, samples: args.samples })
     }
 }
 
@@ -117,6 +126,7 @@ pub(crate) async fn run(
         ),
     }
     judge_info(&info, &mut report);
+    grace::judge(options.drain, &mut report);
     report.findings.sort_by_key(|finding| finding.level);
     tell(options, &info, trips.as_ref().ok(), &report, out);
     let endangered = report.findings.iter().any(|finding| finding.level == Level::Safety);
@@ -125,7 +135,7 @@ pub(crate) async fn run(
 
 /// A store that nobody has used has nothing to examine, and is not created for being asked.
 fn missing(choice: &StoreChoice, out: &Output) -> Exit {
-    let url = redact(&choice.url).into_owned();
+    let url = choice.address();
     let sentence = "there is no such file yet; the first one to take part creates it";
     if out.json {
         out.data(&json!({ "store": url, "exists": false, "findings": [] }).to_string());
@@ -137,7 +147,7 @@ fn missing(choice: &StoreChoice, out: &Output) -> Exit {
 
 /// A store that can't even be opened, on a file system that several hosts may share for example.
 fn unusable(choice: &StoreChoice, error: &Error, out: &Output) -> Exit {
-    let url = redact(&choice.url).into_owned();
+    let url = choice.address();
     let finding = Finding::new(Level::Safety, format!("the store can't be used: {error}"))
         .because("nobody can lead without it")
         .so("mend that first, then ask the doctor again");
@@ -163,7 +173,7 @@ async fn examine(
     opened: &Opened,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let scheme = choice.url.split(':').next().unwrap_or_default();
+    let scheme = choice.scheme();
     match scheme {
         #[cfg(feature = "sqlite")]
         "sqlite" => {
@@ -173,11 +183,11 @@ async fn examine(
         }
         #[cfg(feature = "postgres")]
         scheme if scheme.starts_with("postgres") => {
-            in_time(postgres::examine(&choice.url, options.ttl, report)).await?;
+            in_time(postgres::examine(choice.url.expose(), options.ttl, report)).await?;
         }
         #[cfg(feature = "redis")]
         scheme if scheme.starts_with("redis") => {
-            in_time(redis::examine(&choice.url, options.ttl, report)).await?;
+            in_time(redis::examine(choice.url.expose(), options.ttl, report)).await?;
         }
         _ => {}
     }
@@ -257,6 +267,7 @@ fn as_json(
         "kind": info.kind,
         "exists": true,
         "ttl_ms": millis(options.ttl),
+        "drain_ms": millis(options.drain),
         "guarantees": {
             "expiry": expiry(info.expiry),
             "durable_terms": info.durable_terms,

@@ -18,6 +18,10 @@ use crate::options::{Candidacy, names};
 /// people look at the page. It listens on this machine only, unless told otherwise. Calls that
 /// change something need a token, except over a unix socket, which only its owner can open.
 ///
+/// A 200 of /leader may be relied on for the drain, counted from before it was asked for. So after
+/// a 200 the lease is kept for the drain when leadership is given up, unless whoever works says
+/// that it is done: POST /elections/NAME/done.
+///
 /// TERM or Ctrl-C: /leader answers 503, then leadership is given up, then it ends. HUP reads the
 /// token file again. Under systemd it tells when it is ready and that it is alive, and takes the
 /// sockets that systemd opened.
@@ -56,7 +60,11 @@ pub(crate) struct ServeArgs {
     #[arg(long = "allow-host", value_name = "NAME")]
     hosts: Vec<String>,
 
-    /// How long to answer 503 before giving leadership up, so that load balancers notice
+    /// Give the lease back at once when told to end: for those who have stopped their work by then
+    #[arg(long)]
+    at_once: bool,
+
+    /// How long to answer 503 before giving leadership up; the drain comes after it
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     grace: String,
 
@@ -98,6 +106,7 @@ impl TryFrom<ServeArgs> for ServeOptions {
         let mut observed = names(&args.observed)?;
         observed.retain(|name| !elections.contains(name));
         let candidacy = Candidacy::new("any", args.candidate)?;
+        let candidacy = Candidacy { at_once: args.at_once, ..candidacy };
         let grace =
             parse_duration(&args.grace).map_err(|error| Failure::from(error).about("--grace"))?;
         let token = match &args.token_file {

@@ -6,7 +6,7 @@ mod systemd;
 
 use std::time::Duration;
 
-use tenure::{Candidate, Election, Name};
+use tenure::{Candidate, Election, Event, Name, Reason};
 use tenure_http::{Listen, Listener, Server, Sidecar, Token};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -48,9 +48,9 @@ pub(crate) async fn run(
     let mut all = Vec::with_capacity(elections.len());
     let mut builder = Sidecar::builder();
     for (election, _) in &elections {
-        let name = election.name().clone();
+        let (name, at_once) = (election.name().clone(), options.candidacy.at_once);
         narration.follow(election, out, move |event| {
-            output::sentence(event).map(|sentence| format!("{name}: {sentence}"))
+            sentence(event, at_once).map(|sentence| format!("{name}: {sentence}"))
         });
         builder = builder.election(election.clone());
         all.push(election.clone());
@@ -88,6 +88,20 @@ pub(crate) async fn run(
     drop(sidecar);
     narration.finish().await;
     exit
+}
+
+/// What people are told; also for how long a lease is kept for those who were told 200 before.
+fn sentence(event: &Event, at_once: bool) -> Option<String> {
+    match event {
+        Event::Draining { term, reason: Reason::Resigned | Reason::Asked, left } if !at_once => {
+            let left = output::show_short(*left);
+            Some(format!(
+                "leading as term {term} no more; if a 200 told somebody so, the lease is kept \
+                 until they POST done, at most for {left}"
+            ))
+        }
+        event => output::sentence(event),
+    }
 }
 
 /// The sockets of systemd if it opened any, else those that were asked for.
@@ -136,6 +150,9 @@ async fn elections(
             .per_election_metrics(options.metrics_per_election);
         if let Some(metadata) = &candidacy.metadata {
             builder = builder.metadata(metadata.as_str());
+        }
+        if candidacy.at_once {
+            builder = builder.at_once();
         }
         elections.push((builder.build()?, takes_part));
     }

@@ -1,0 +1,82 @@
+//! What is said about a command line that can't be read.
+//!
+//! The parser quotes what it does not understand. That may be a URL in the wrong place, or the rest
+//! of one that the shell took apart at a space. Parts that may hold a password are taken out of the
+//! parser's error before it is put into words.
+
+use std::ffi::OsString;
+
+use clap::Error;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// What stands for an argument that is not quoted.
+const NOT_SHOWN: &str = "***";
+
+/// Takes arguments out of the error that may be a part of a password. Returns whether there were
+/// any, because then somebody may need a hint.
+pub(crate) fn hide_passwords(error: &mut Error, arguments: &[OsString]) -> bool {
+    if !may_hold_password(arguments) {
+        return false;
+    }
+    // In all other errors it is the parser's own name of an argument.
+    let arg = (error.kind() == ErrorKind::UnknownArgument).then_some(ContextKind::InvalidArg);
+    let quoted = [ContextKind::InvalidSubcommand, ContextKind::InvalidValue].into_iter().chain(arg);
+    let mut hidden = false;
+    for kind in quoted {
+        match error.get(kind) {
+            Some(ContextValue::String(text)) if !text.is_empty() && !is_flag(text) => {}
+            _ => continue,
+        }
+        error.insert(kind, ContextValue::String(NOT_SHOWN.to_owned()));
+        hidden = true;
+    }
+    if hidden {
+        // A tip repeats the argument.
+        error.remove(ContextKind::Suggested);
+    }
+    hidden
+}
+
+/// Whether the URL of a login may be among them, whole or in pieces.
+fn may_hold_password(arguments: &[OsString]) -> bool {
+    let any = |part: &str| arguments.iter().any(|word| word.to_string_lossy().contains(part));
+    any("@") || any("password=")
+}
+
+/// `--name`, and nothing else.
+fn is_flag(text: &str) -> bool {
+    let name = text.trim_start_matches('-');
+    name.len() < text.len() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::Cli;
+
+    fn refused(words: &[&str]) -> (String, bool) {
+        let words: Vec<OsString> = ["tenure"].iter().chain(words).map(OsString::from).collect();
+        let mut error = Cli::try_parse_from(&words).expect_err("it can't be read");
+        let hidden = hide_passwords(&mut error, &words);
+        (error.to_string(), hidden)
+    }
+
+    #[test]
+    fn pieces_of_a_url_are_not_quoted_and_everything_else_is() {
+        for (words, says) in [
+            (&["--store", "postgres://u:a", "hunter2@h/d", "status"][..], "subcommand '***'"),
+            (&["postgres://u:hunter2@h/d"], "subcommand '***'"),
+            (&["--stoer=postgres://u:hunter2@h/d", "status"], "argument '--stoer'"),
+            (&["status", "--color", "postgres://u:hunter2@h/d"], "invalid value '***'"),
+            (&["completions", "bash", "--store", "a://u:b", "hunter2@"], "argument '***'"),
+        ] {
+            let (text, hidden) = refused(words);
+            assert!(text.contains(says) && !text.contains("hunter2"), "{words:?}: {text}");
+            assert_eq!(hidden, says.contains("***"), "{words:?}");
+        }
+        let (text, hidden) = refused(&["--store", "redis://h:1/0", "stauts"]);
+        assert!(text.contains("'stauts'") && text.contains("'status'") && !hidden, "{text}");
+    }
+}
