@@ -178,8 +178,8 @@ impl CandidateBuilder {
     }
 
     /// Makes the candidate and starts its threads: the driver's, which runs no code of yours, and
-    /// those that wake your tasks and call your subscriber and recorder. They end when the last handle to
-    /// the candidate and its elections is gone and what they held is given back.
+    /// those that wake your tasks and call your subscriber and recorder. They end when the last
+    /// handle to the candidate and its elections is gone and what they held is given back.
     ///
     /// # Errors
     /// `Config` for a bad label, `Unavailable` if the thread can't be started.

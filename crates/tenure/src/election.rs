@@ -346,8 +346,8 @@ impl Election {
         Some(leader)
     }
 
-    /// Everything that happens from now on, in order. A reign that it tells of is relied upon, as by
-    /// [`is_leader`](Election::is_leader).
+    /// Everything that happens from now on, in order. A reign that it tells of is relied upon, as
+    /// by [`is_leader`](Election::is_leader).
     pub fn events(&self) -> Events {
         Events::of(&self.inner.shared, true)
     }

@@ -1,6 +1,7 @@
 //! One election inside the driver: its machine, and carrying out what the machine says.
 
 mod listening;
+mod ongoing;
 mod wishes;
 
 use std::collections::VecDeque;
@@ -12,6 +13,8 @@ use tenure_core::{
 };
 use tokio::sync::{mpsc, oneshot};
 
+use self::ongoing::Ongoing;
+pub(crate) use self::ongoing::Promises;
 use crate::announcer::Announcer;
 use crate::channels::Order;
 use crate::command::NewSlot;
@@ -71,74 +74,6 @@ enum Wish {
     Rest,
     Observe,
     Campaign,
-}
-
-/// What an election's callbacks mean for those who were told "you lead" (I8).
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Promises {
-    /// `on_elected` tells somebody, and no `on_lost` says when they are done.
-    pub(crate) relies: bool,
-    /// A returned `on_lost` says that the whole reign is done.
-    pub(crate) answers: bool,
-}
-
-struct Ongoing {
-    reign: Arc<Reign>,
-    /// Set at the step-down.
-    reason: Option<Reason>,
-    /// Somebody was told "you lead" without being registered, and has not said that they are done.
-    relied_upon: bool,
-    /// The drain is over, or trust is.
-    aborted: bool,
-    awaits_relay: bool,
-    /// `on_lost` was to say that the reign is done, and did not return.
-    cut_off: bool,
-    tenure_ended: bool,
-    told: bool,
-    /// The work was ended by force, and goes on all the same.
-    overrun: bool,
-}
-
-impl Ongoing {
-    fn new(reign: Arc<Reign>) -> Ongoing {
-        Ongoing {
-            reign,
-            reason: None,
-            relied_upon: false,
-            aborted: false,
-            awaits_relay: false,
-            cut_off: false,
-            tenure_ended: false,
-            told: false,
-            overrun: false,
-        }
-    }
-
-    /// Nobody trusts this reign any more.
-    fn end(&self, announcer: &Announcer) {
-        self.reign.set_trust_until(Time::ZERO);
-        announcer.deadline_moved(&self.reign);
-        let reason = self.reason.unwrap_or(Reason::NotRenewed);
-        if self.reign.advance(Phase::Over(reason)) {
-            announcer.phase_changed(&self.reign);
-        }
-    }
-
-    /// What the machine is to be told, once nobody works for this reign any more and everybody who
-    /// was told "you lead" is done, or the time for that is over (I8).
-    fn verdict(&self, relay_is_gone: bool) -> Option<Input> {
-        let reason = self.reason?;
-        let relaying = self.awaits_relay && !relay_is_gone;
-        if self.reign.has_work() || relaying || (self.relied_upon && !self.aborted) {
-            return None;
-        }
-        let in_order = matches!(reason, Reason::Resigned | Reason::Asked);
-        let unanswered = self.cut_off || (self.awaits_relay && relay_is_gone);
-        if unanswered || (self.relied_upon && !in_order) {
-            return Some(Input::RunOut);
-        }
-        Some(Input::Drained)
-    }
 }
 
 impl Slot {

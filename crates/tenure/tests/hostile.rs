@@ -183,8 +183,8 @@ async fn work_learns_of_the_end_of_its_trust_though_the_driver_stands_still() {
     let election = candidate.election("invoices").ttl(TTL).build().unwrap();
     let tenure = election.campaign().await.unwrap();
     let running = election.clone();
-    let work =
-        tokio::spawn(async move { running.run_if_leader(std::future::pending::<()>()).await });
+    let work = tokio::runtime::Handle::current()
+        .spawn(async move { running.run_if_leader(std::future::pending::<()>()).await });
     tokio::task::yield_now().await;
     // A store that blocks its thread is a bug, and the thread is the driver's.
     store.set(Mood::Blocking);
