@@ -51,7 +51,7 @@ mod tests {
     fn memory_of_names_is_bounded() {
         let mut pasts = Pasts::default();
         for number in 0..NAMES_MAX * 3 {
-            pasts.keep(Name::new(&format!("job-{number}")).unwrap(), Past::default());
+            pasts.keep(Name::new(format!("job-{number}")).unwrap(), Past::default());
         }
         assert_eq!(pasts.known.len(), NAMES_MAX);
         assert!(pasts.left.len() <= 2 * NAMES_MAX);

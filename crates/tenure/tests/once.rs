@@ -108,7 +108,7 @@ async fn a_run_that_is_gone_is_tried_again_by_another() {
     let (one, two) = (election(&store, "one"), election(&store, "two"));
     let began = Arc::new(Notify::new());
     let told = began.clone();
-    let hangs = tokio::spawn(async move {
+    let hangs = tokio::runtime::Handle::current().spawn(async move {
         let work = |_| {
             told.notify_one();
             std::future::pending::<Result<(), Infallible>>()
@@ -129,7 +129,7 @@ async fn work_that_is_told_to_stop_and_does_not_is_dropped_and_tried_again() {
     let began = Arc::new(Notify::new());
     let told = began.clone();
     let first = one.clone();
-    let hangs = tokio::spawn(async move {
+    let hangs = tokio::runtime::Handle::current().spawn(async move {
         let work = |_| {
             told.notify_one();
             std::future::pending::<Result<(), Infallible>>()
@@ -153,7 +153,7 @@ async fn work_that_ends_well_while_winding_up_is_recorded_and_its_value_returned
     let began = Arc::new(Notify::new());
     let told = began.clone();
     let first = one.clone();
-    let finishing = tokio::spawn(async move {
+    let finishing = tokio::runtime::Handle::current().spawn(async move {
         let work = |run: OnceRun| {
             told.notify_one();
             async move {
