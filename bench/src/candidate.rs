@@ -43,10 +43,13 @@ async fn take_part(name: &str, label: &str) -> Result<()> {
     telling
         .run_until(async {
             // The work: it holds its tenure for as long as it may, and does nothing else.
-            let work = election.lead(|tenure| async move { tenure.lost().await });
+            let work = election.lead_each(|tenure| async move {
+                tenure.lost().await;
+                Ok::<(), tenure::Error>(())
+            });
             tokio::pin!(work);
             tokio::select! {
-                ended = &mut work => drop(ended?),
+                ended = &mut work => ended?,
                 _ = term.recv() => {
                     let (stopped, ended) = tokio::join!(election.stop(), &mut work);
                     stopped?;

@@ -109,11 +109,11 @@ impl Cron {
     /// what was claimed, for the next leader to decide about.
     ///
     /// # Errors
-    /// What makes the ledger useless for good: missing tables, a missing privilege.
+    /// What makes the ledger useless for good: missing tables, a missing privilege. `Crashed` if
+    /// nobody acts for the election's candidate any more.
     pub async fn run(&self) -> Result<(), Error> {
         let core = &self.core;
-        let ended = core.election.lead(|tenure| Reign::run(core.clone(), tenure)).await?;
-        ended.unwrap_or(Ok(()))
+        core.election.lead_each(|tenure| Reign::run(core.clone(), tenure)).await
     }
 
     /// Asks the leader, whichever instance that is, to run a job now.

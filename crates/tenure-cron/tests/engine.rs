@@ -37,6 +37,28 @@ async fn each_tick_runs_once_and_on_the_leader_only() {
     two.stop().await.unwrap();
 }
 
+/// Work that winds up when it is told to has not ended for good.
+#[tokio::test]
+async fn an_instance_that_resigned_fires_on_when_it_leads_again() {
+    let world = World::new();
+    let only = world.start("a", vec![world.noting("a")]);
+    world.pass_until("the first ticks", || world.ran().len() >= 2).await;
+    let first = only.term();
+    let mut resigned = Box::pin(only.election.resign());
+    let mut done = false;
+    world
+        .pass_until("the next reign", || {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            done = done || resigned.as_mut().poll(&mut context).is_ready();
+            done && only.term() > first
+        })
+        .await;
+    drop(resigned);
+    let before = world.ran().len();
+    world.pass_until("more ticks", || world.ran().len() >= before + 2).await;
+    only.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn at_most_once_abandons_what_a_dead_leader_left_and_accounts_for_every_tick() {
     let world = World::new();

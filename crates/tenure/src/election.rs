@@ -1,7 +1,6 @@
 //! The handle to one election, and how it is set up.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 
 use tenure_core::{CandidateId, Error, ErrorKind, Name, Op, Reply, Store, Term, Timing};
@@ -10,8 +9,7 @@ use tokio::sync::oneshot;
 use crate::builder::{ElectionBuilder, Source};
 use crate::candidate::{Candidate, driver_gone};
 use crate::command::Command;
-use crate::pulse::Pulse;
-use crate::shared::{Phase, Reign, Shared};
+use crate::shared::Shared;
 use crate::{Changes, Events, Leader, Tenure};
 
 /// One candidate's part in one election. Cloning is cheap and gives another handle to the same.
@@ -35,7 +33,7 @@ use crate::{Changes, Events, Leader, Tenure};
 /// ```
 #[derive(Clone)]
 pub struct Election {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
@@ -232,92 +230,6 @@ impl Election {
         }
     }
 
-    /// Runs `work` each time this instance leads. On loss the work is told through its tenure's
-    /// [`lost`](Tenure::lost); if it has not ended when its time is over it is dropped. Then the
-    /// next reign is waited for. Returns what the work returns if it ends while its lease may be
-    /// trusted, also while it winds up; and `None` once the election is stopped.
-    ///
-    /// A panic of the work gives up leadership and goes on to the caller.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: dropping the future drops the work and resigns.
-    ///
-    /// # Errors
-    /// `Crashed` if nobody acts for this candidate any more.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use tenure::{Election, MemoryStore};
-    /// # async fn migrate(_term: tenure::Term) -> u32 { 7 }
-    /// # #[tokio::main] async fn main() -> Result<(), tenure::Error> {
-    /// # let election = Election::builder("migration", Arc::new(MemoryStore::new())).build()?;
-    /// let moved = election.lead(|tenure| async move { migrate(tenure.term()).await }).await?;
-    /// assert_eq!(moved, Some(7));
-    /// # Ok(()) }
-    /// ```
-    pub async fn lead<T, F>(
-        &self,
-        mut work: impl FnMut(Arc<Tenure>) -> F,
-    ) -> Result<Option<T>, Error>
-    where
-        F: Future<Output = T>,
-    {
-        self.check_process()?;
-        let stops = self.inner.shared.status.borrow().stops;
-        let _taking_part = TakingPart::enter(&self.inner, stops)?;
-        loop {
-            let tenure = match self.campaign_since(stops).await {
-                Ok(tenure) => Arc::new(tenure),
-                Err(error) if error.kind() == ErrorKind::Stopped => return Ok(None),
-                Err(error) => return Err(error),
-            };
-            // The bell rings before user code is called: work that blocks at once is noticed.
-            let bell = tenure.bell();
-            let working = work(tenure.clone());
-            let value = tokio::select! {
-                biased;
-                () = told_to_end(&tenure, &bell) => None,
-                value = working => Some(value),
-            };
-            // What ended while trust lasted counts, also if it was winding up.
-            let counts = tenure.is_current();
-            drop(bell);
-            let vacated = tenure.ask_to_resign()?;
-            drop(tenure);
-            match vacated.await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "the lease was not given back"),
-                // What was done in time is done, whatever has become of the driver.
-                Err(_) if counts && value.is_some() => return Ok(value),
-                Err(_) => return Err(driver_gone()),
-            }
-            if value.is_some() && counts {
-                return Ok(value);
-            }
-        }
-    }
-
-    /// Runs `work` if this instance leads, else returns `None` at once. The work is dropped, and
-    /// `None` returned, when trust ends before it does. Renewals depend on this future being
-    /// polled: a lease is not kept alive for work that can't be told.
-    ///
-    /// # Cancel safety
-    /// As cancel safe as the work.
-    pub async fn run_if_leader<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let shared = &self.inner.shared;
-        let reign = shared.reign_if(|| shared.leads()).filter(|reign| reign.enter())?;
-        let working = Working { inner: &self.inner, reign };
-        let mut phase = working.reign.phase.subscribe();
-        let pulse = self.inner.shared.pulses.listen();
-        tokio::select! {
-            biased;
-            _ = phase.wait_for(|phase| matches!(phase, Phase::Over(_))) => None,
-            () = pulse.answer() => None,
-            value = work => working.is_current().then_some(value),
-        }
-    }
-
     /// Asks the store who leads: one read. `None` if nobody does.
     ///
     /// # Cancel safety
@@ -413,14 +325,14 @@ impl Drop for Inner {
 }
 
 /// Keeps an election taking part while somebody waits for it.
-struct TakingPart<'a> {
+pub(crate) struct TakingPart<'a> {
     inner: &'a Inner,
     /// A stop puts everybody out who waits; who entered before it has nothing left to leave.
-    stops: u64,
+    pub(crate) stops: u64,
 }
 
 impl<'a> TakingPart<'a> {
-    fn enter(inner: &'a Inner, stops: u64) -> Result<TakingPart<'a>, Error> {
+    pub(crate) fn enter(inner: &'a Inner, stops: u64) -> Result<TakingPart<'a>, Error> {
         inner.command(Command::Enter { id: inner.id, stops })?;
         Ok(TakingPart { inner, stops })
     }
@@ -430,36 +342,6 @@ impl Drop for TakingPart<'_> {
     fn drop(&mut self) {
         let exit = Command::Exit { id: self.inner.id, stops: self.stops };
         let _driver_gone = self.inner.command(exit);
-    }
-}
-
-/// Work under a reign without its handle: waited for before the lease is given back.
-struct Working<'a> {
-    inner: &'a Inner,
-    reign: Arc<Reign>,
-}
-
-impl Working<'_> {
-    fn is_current(&self) -> bool {
-        self.inner.shared.clock.now() < self.inner.shared.trust_until(&self.reign)
-    }
-}
-
-impl Drop for Working<'_> {
-    fn drop(&mut self) {
-        if self.reign.exit() {
-            let ended = Command::WorkEnded { id: self.inner.id, term: self.reign.term };
-            let _driver_gone = self.inner.command(ended);
-        }
-    }
-}
-
-async fn told_to_end(tenure: &Tenure, bell: &Pulse) {
-    tenure.lost_by(bell).await;
-    // While it winds up it still answers: it must be heard that it can be told.
-    tokio::select! {
-        _ = tenure.ended() => {}
-        () = bell.answer() => {}
     }
 }
 

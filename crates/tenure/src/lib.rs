@@ -69,6 +69,7 @@ mod election;
 mod event;
 mod feed;
 mod lead_word;
+mod leading;
 mod ledger;
 mod memory;
 mod metrics;

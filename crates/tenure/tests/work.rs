@@ -2,8 +2,11 @@
 
 mod common;
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use common::{Desk, Mood, TTL, breathe, event, eventually, leads};
@@ -104,6 +107,61 @@ async fn lead_runs_the_work_in_each_reign_and_stops_it_on_loss() {
         })
         .await;
     assert_eq!(local.run_until(over).await.unwrap().unwrap(), None, "stopped");
+}
+
+/// Work that stays winds up when it is told to, and begins again in the next reign.
+#[tokio::test]
+async fn lead_each_goes_on_after_a_resignation_and_ends_with_a_stop_or_an_error() {
+    let desk = Desk::new();
+    let (candidate, _) = desk.candidate("a");
+    let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
+    let terms = Mutex::new(Vec::<u64>::new());
+    let count = || terms.lock().unwrap().len();
+    let mut staying = Box::pin(election.lead_each(|tenure| {
+        terms.lock().unwrap().push(tenure.term().get());
+        async move {
+            tenure.lost().await;
+            Ok::<(), tenure::Error>(())
+        }
+    }));
+    desk.pass_until(|| poll_once(&mut staying).is_pending() && count() == 1).await;
+    let mut resign = Box::pin(election.resign());
+    desk.pass_until(|| {
+        assert!(poll_once(&mut staying).is_pending(), "it is not over");
+        poll_once(&mut resign).is_ready()
+    })
+    .await;
+    desk.pass_until(|| poll_once(&mut staying).is_pending() && count() == 2).await;
+    let mut stop = Box::pin(election.stop());
+    let (mut stopped, mut ended) = (false, false);
+    desk.pass_until(|| {
+        stopped = stopped || poll_once(&mut stop).is_ready();
+        ended = ended || matches!(poll_once(&mut staying), Poll::Ready(Ok(())));
+        stopped && ended
+    })
+    .await;
+    assert_eq!(*terms.lock().unwrap(), [1, 2]);
+
+    election.start().await.unwrap();
+    let failed: Result<(), Broken> = election.lead_each(|_| async { Err(Broken::OnPurpose) }).await;
+    assert!(matches!(failed, Err(Broken::OnPurpose)));
+}
+
+#[derive(Debug)]
+enum Broken {
+    OnPurpose,
+    #[allow(dead_code, reason = "shown when the test fails")]
+    Tenure(tenure::Error),
+}
+
+impl From<tenure::Error> for Broken {
+    fn from(error: tenure::Error) -> Broken {
+        Broken::Tenure(error)
+    }
+}
+
+fn poll_once<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
 #[tokio::test]

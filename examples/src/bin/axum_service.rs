@@ -44,7 +44,14 @@ async fn main() -> Result<()> {
 
     let task = tokio::spawn({
         let election = app.election.clone();
-        async move { election.lead(|tenure| async move { background(&tenure).await }).await }
+        async move {
+            election
+                .lead_each(|tenure| async move {
+                    background(&tenure).await;
+                    Ok::<(), tenure::Error>(())
+                })
+                .await
+        }
     });
 
     axum::serve(listener, routes).with_graceful_shutdown(wind_up(shutdown, app)).await?;

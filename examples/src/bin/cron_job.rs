@@ -5,6 +5,7 @@
 //! ```
 //! Start it three times: one instance prints. End it: another one goes on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -19,9 +20,7 @@ async fn main() -> Result<()> {
     println!("ready");
     tokio::select! {
         // Calls `every_half_second` each time this instance is elected.
-        ended = election.lead(|tenure| async move { every_half_second(&tenure).await }) => {
-            ended?;
-        }
+        ended = election.lead_each(every_half_second) => ended?,
         () = shutdown.requested() => {}
     }
     election.stop().await?;
@@ -29,13 +28,13 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-async fn every_half_second(tenure: &Tenure) {
+async fn every_half_second(tenure: Arc<Tenure>) -> Result<()> {
     let mut ticks = interval(Duration::from_millis(500));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            _ = tenure.lost() => return,
+            _ = tenure.lost() => return Ok(()),
         }
         // Nothing is started once leadership is going.
         if tenure.is_leader() {

@@ -31,9 +31,8 @@ async fn main() -> Result<()> {
     let election = Election::builder("example:jobs", Arc::new(store)).ttl(ttl).start().await?;
     println!("ready");
     tokio::select! {
-        drained = election.lead(|tenure| drain(tenure, &url)) => {
-            drained?.transpose()?;
-        }
+        // Calls `drain` each time this instance is elected.
+        drained = election.lead_each(|tenure| drain(tenure, &url)) => drained?,
         () = shutdown.requested() => {}
     }
     election.stop().await?;

@@ -26,9 +26,8 @@ async fn main() -> Result<()> {
     let election = Election::builder("example:queue", open_store()?).start().await?;
     println!("ready");
     tokio::select! {
-        drained = election.lead(|tenure| drain(tenure, &file)) => {
-            drained?.transpose()?;
-        }
+        // Calls `drain` each time this instance is elected.
+        drained = election.lead_each(|tenure| drain(tenure, &file)) => drained?,
         () = shutdown.requested() => {}
     }
     election.stop().await?;
