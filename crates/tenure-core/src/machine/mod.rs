@@ -323,12 +323,15 @@ impl Machine {
         };
         let ours = !matches!(self.state, State::Ending { ours: false, .. });
         self.vacated(now, Some(term), !ours, aside, out);
-        if let State::Waiting { next, .. } = &mut self.state
+        if let State::Waiting { next, aside } = &mut self.state
+            && self.want == Want::Campaign
             && ours
         {
-            // As everybody else who waits for it.
-            let timing = &self.settings.timing;
-            *next = Window::spread(timing.expires_at(sent_at).max(next.from), timing);
+            // Until then it looks at most, whatever hints come; then it tries as everybody does.
+            let until = self.settings.timing.expires_at(sent_at);
+            let until = aside.map_or(until, |aside| aside.max(until));
+            *next = Window::spread(until, &self.settings.timing);
+            *aside = Some(until);
         }
     }
 

@@ -7,6 +7,7 @@ mod follow;
 mod lease;
 mod property;
 mod resign;
+mod run_out;
 mod store_clock;
 mod terms;
 mod withdraw;

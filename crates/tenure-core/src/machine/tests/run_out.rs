@@ -1,0 +1,53 @@
+//! Somebody who was told "you lead" has not said that they are done: the lease runs out (I8).
+
+use super::*;
+
+/// A leader that stepped down because a renewal failed, and whose trust has ended.
+fn stepped_down() -> Rig {
+    let mut rig = Rig::leading();
+    rig.tick(1_000);
+    rig.answer(STEP_DOWN_MS, Outcome::Unknown);
+    assert!(aborts(&rig.tick(TRUST_MS)));
+    rig
+}
+
+#[test]
+fn a_lease_that_runs_out_is_never_released() {
+    let mut rig = stepped_down();
+    let actions = rig.give(TRUST_MS, Input::RunOut);
+    assert_eq!(vacated(&actions), Some((Some(term(1)), false)));
+    assert!(sends(&actions).is_none());
+    assert_eq!(rig.machine.ending(), None);
+    assert!(wake(&actions).0 >= at(TTL_MS), "asked for again when it has run out");
+}
+
+#[test]
+fn a_hint_makes_it_look_and_not_ask_before_the_lease_has_run_out() {
+    let mut rig = stepped_down();
+    rig.give(TRUST_MS, Input::RunOut);
+    let actions = rig.give(TRUST_MS + 10, Input::Hint);
+    assert!(!matches!(sends(&actions), Some(Op::Acquire { .. })), "{actions:?}");
+    if rig.flight.is_some() {
+        rig.answer(TRUST_MS + 20, Outcome::Seen(held_by(&me(), 1, 100)));
+    }
+    let actions = rig.tick(TTL_MS + 50);
+    assert!(matches!(sends(&actions), Some(Op::Acquire { .. })), "{actions:?}");
+    assert_eq!(leads(&rig.answer(TTL_MS + 60, granted(2))), Some(term(2)), "in a new term");
+}
+
+#[test]
+fn one_that_takes_no_further_part_holds_nothing_back() {
+    let mut rig = stepped_down();
+    rig.give(TRUST_MS, Input::Withdraw);
+    let actions = rig.give(TRUST_MS, Input::RunOut);
+    assert_eq!(vacated(&actions), Some((Some(term(1)), false)));
+    assert!(rig.machine.is_out() && sleeps(&actions));
+}
+
+#[test]
+fn without_a_reign_that_ends_it_means_nothing() {
+    let mut rig = Rig::leading();
+    let before = rig.machine.clone();
+    rig.give(100, Input::RunOut);
+    assert_eq!(rig.machine, before);
+}
