@@ -6,8 +6,8 @@ mod common;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -340,4 +340,55 @@ async fn registered_work_hands_over_at_once() {
     stopped.unwrap();
     assert!(ended.load(Ordering::SeqCst));
     leads(&next).await;
+}
+
+/// Counts the warnings of the thread that it is set for.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl tracing::field::Visit for Warnings {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0.lock().unwrap().push(format!("{value:?}"));
+        }
+    }
+}
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn dropping_the_last_handle_warns_only_if_somebody_relies_on_the_reign() {
+    for relies in [true, false] {
+        let Reign { election, .. } = Reign::plain().await;
+        assert!(!relies || election.is_leader());
+        let another = election.clone();
+        let warnings = Warnings::default();
+        let _set = tracing::subscriber::set_default(warnings.clone());
+        drop(another);
+        assert!(warnings.0.lock().unwrap().is_empty(), "it is not the last one");
+        drop(election);
+        let said = warnings.0.lock().unwrap().clone();
+        assert_eq!(said.len(), usize::from(relies), "{said:?}");
+        assert!(said.iter().all(|line| line.contains("stop().await")), "{said:?}");
+    }
 }

@@ -63,6 +63,20 @@ fn a_stopped_sidecar_hands_over_when_the_drain_is_over() {
 }
 
 #[test]
+fn a_second_signal_does_not_wait_and_the_lease_runs_out_by_itself() {
+    let place = Place::new();
+    let (mut first, second) = pair(&place, &LONG);
+    assert_eq!(first.get("/leader").status, 200);
+    first.process.signal(Signal::TERM);
+    first.process.line("the lease is kept");
+    first.process.signal(Signal::TERM);
+    assert_eq!(first.process.code(), 0);
+    for _ in 0..20 {
+        assert_eq!(second.get("/leader").status, 503, "nobody said that the work has ended");
+    }
+}
+
+#[test]
 fn a_sidecar_that_was_only_looked_at_or_need_not_wait_hands_over_at_once() {
     for (more, asked) in [(&LONG[..], false), (&[&LONG[..], &["--at-once"]].concat(), true)] {
         let place = Place::new();
