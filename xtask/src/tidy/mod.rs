@@ -4,6 +4,7 @@
 //! `path:line: sentence`.
 
 mod docs;
+mod rules;
 mod rust;
 mod source;
 mod text;
@@ -97,6 +98,7 @@ fn check_tree(root: &Path) -> Result<Vec<Finding>> {
         findings.extend(docs::check(file, exists));
     }
     findings.extend(docs::check_crates(&files));
+    findings.extend(rules::check(&files));
     findings.sort();
     Ok(findings)
 }
