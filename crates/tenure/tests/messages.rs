@@ -44,6 +44,8 @@ async fn whatever_is_sent_once_it_is_told_that_it_leads_is_heard() {
                 let messenger = messenger.clone();
                 async move { messenger.notify("go", &term.to_string()).await.unwrap() }
             })
+            // It says that the reign is done: no round waits for a drain.
+            .on_lost(|_| {})
             .start()
             .await
             .unwrap();
