@@ -224,6 +224,7 @@ clock::tests::needs_root_a_time_namespace_is_refused: test
 needs_faketime_a_step_changes_nothing: test
 needs_postgres_the_store_keeps_its_contract: test
 needs_redis_the_store_keeps_its_contract: test
+needs_stores_an_election_moves: test
 needs_browser_a_change_is_seen: test
 needs_promtool_the_rules_are_right: test
 needs_wrk_one_answers: test
@@ -233,10 +234,10 @@ needs_netns_hosts_are_partitioned: test
 long_postgres_rounds: test
 long_redis_rounds: test
 long_soak: test
-13 tests, 0 benchmarks
+14 tests, 0 benchmarks
 ";
         let names = test_names(output);
-        assert_eq!(names.len(), 13);
+        assert_eq!(names.len(), 14);
         let groups = group(&names).unwrap();
         let prefixes: Vec<&str> = groups.iter().map(|(need, _)| need.prefix).collect();
         let known: Vec<&str> = NEEDS.iter().map(|need| need.prefix).collect();

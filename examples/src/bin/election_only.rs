@@ -17,15 +17,24 @@ async fn main() -> Result<()> {
     let mut changes = election.changes();
     election.start().await?;
     println!("{} takes part", election.candidate().label());
+    let mut leading = None;
     loop {
         tokio::select! {
             change = changes.next() => match change {
-                Some(Some(term)) => println!("leading, term {term}"),
+                Some(Some(term)) => {
+                    println!("leading, term {term}");
+                    leading = Some(term);
+                }
                 Some(None) => println!("not leading any more"),
                 None => break,
             },
             () = shutdown.requested() => break,
         }
+    }
+    // Nothing is done here because of that term any more. Without this, the lease would be kept for
+    // the drain, in case something is.
+    if let Some(term) = leading {
+        election.done(term)?;
     }
     // Gives the lease back, so that nobody has to wait for it to run out.
     election.stop().await?;

@@ -95,6 +95,7 @@ pub(super) struct State {
     killed_at: Option<Time>,
     lost: Option<Reason>,
     told_stuck: bool,
+    told_bereft: bool,
     /// Gives leadership up for a command that does not go away.
     resigning: Option<Going>,
 }
@@ -123,7 +124,13 @@ impl Supervisor<'_> {
             let (kill_at, stuck_at) = (self.kill_at(until), self.stuck_at());
             tokio::select! {
                 biased;
-                code = self.running.gone() => return self.gone(code),
+                code = self.running.gone() => {
+                    // It may have been quicker than the news of its guardian's death.
+                    if self.running.lost_its_guardian() {
+                        self.tell_bereft();
+                    }
+                    return self.gone(code);
+                }
                 // What its main process left behind has been killed, and may not go away.
                 _ = self.running.wait(), if alive => self.kill(),
                 told = self.signals.next() => self.told(told),
@@ -137,7 +144,7 @@ impl Supervisor<'_> {
                     }
                 }
                 () = self.guard.gone(), if alive => {
-                    self.out.warn("the guardian was killed, so the command is ended");
+                    self.tell_bereft();
                     self.kill();
                 }
                 signal = self.running.stopped(), if alive => {
@@ -157,6 +164,12 @@ impl Supervisor<'_> {
     /// When the command must be killed if the lease is not renewed.
     fn kill_at(&self, trusted_until: Time) -> Time {
         kill_at(self.election, trusted_until)
+    }
+
+    fn tell_bereft(&mut self) {
+        if !std::mem::replace(&mut self.state.told_bereft, true) {
+            self.out.warn("the guardian was killed, so the command is ended");
+        }
     }
 
     fn told(&mut self, told: Told) {

@@ -291,6 +291,11 @@ impl Running {
             pause = LOOK_LAST.min(pause * 2);
         }
     }
+
+    /// Whether the guardian was killed by somebody else while the command ran, which ended it.
+    pub fn lost_its_guardian(&self) -> bool {
+        self.group.is_bereft()
+    }
 }
 
 impl Drop for Running {

@@ -201,6 +201,11 @@ impl Group {
         self.kill();
     }
 
+    /// Whether the guardian was killed by somebody else, while the command ran.
+    pub(super) fn is_bereft(&self) -> bool {
+        self.lock().bereft
+    }
+
     /// Whether the end of the guardian is no surprise.
     pub(super) fn is_over(&self) -> bool {
         let mut state = self.lock();
