@@ -14,6 +14,7 @@ use tenure_redis::{RedisConfig, RedisStore};
 use tenure_sqlite::{SqliteConfig, SqliteStore};
 
 use crate::exit::Failure;
+#[cfg(feature = "sqlite")]
 use crate::heir::LastWords;
 
 /// What tenure knows, as people write it, and whether this build has it.
