@@ -7,7 +7,9 @@ use crate::support::{Place, finish};
 
 /// One leads, one follows; a message is taken; who resigns hands over.
 fn works_on(place: &Place, store: &str) {
-    let name = format!("smoke-{}", std::process::id());
+    // An election is of one kind: the tests of both kinds share a database.
+    let kind = store.split(':').next().unwrap();
+    let name = format!("smoke-{}-{kind}", std::process::id());
     let more = ["-e", &name, "--ttl", "3s"];
     let first = Instance::start_on(place, store, "web-1", &more);
     first.leads();
