@@ -298,7 +298,7 @@ async fn done(
     let term = match (told, asked) {
         (Some(told), Some(asked)) if told != asked => {
             let detail = "the body and the query name different terms; name one";
-            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+            return Err(Problem::new(StatusCode::CONFLICT, detail));
         }
         (told, asked) => told.or(asked).ok_or_else(|| {
             let detail = "say which term is done: {\"term\": 42} in the body, or ?term=42";

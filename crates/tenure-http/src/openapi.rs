@@ -139,8 +139,8 @@ fn body_with_term() -> Value {
 
 fn done() -> Value {
     let asked = json!({
-        "name": "term", "in": "query", "required": false,
-        "description": "The term that is done, unless the body says so",
+        "name": "term", "in": "query", "required": true,
+        "description": "The term that is done; a body may say the same",
         "schema": term(),
     });
     with_problems(

@@ -148,7 +148,7 @@ async fn done_needs_the_token_and_the_right_term() {
         pair.a.post(path, bad).await.problem(400);
     }
     let differ = pair.a.post("/elections/job/done?term=2", r#"{"term": 1}"#).await;
-    assert!(differ.problem(400).contains("different"), "{differ:?}");
+    assert!(differ.problem(409).contains("different"), "{differ:?}");
     for wrong in [2, 7_000] {
         let answer = pair.a.post(path, &json!({ "term": wrong }).to_string()).await;
         answer.problem(409);
