@@ -2,14 +2,11 @@
 //! told to, so that the lease is given back at once. The hand-over benches run several of them.
 
 use std::env;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use tenure::postgres::{AdvisoryConfig, PostgresConfig};
-use tenure::redis::RedisConfig;
-use tenure::{BootClock, Clock as _, Election, Event, Events, SqliteStore, Store};
+use tenure::{BootClock, Clock as _, Election, Event, Events};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::fleet::TTL;
@@ -36,7 +33,8 @@ pub(crate) fn takes_part() -> Result<bool> {
 
 async fn take_part(name: &str, label: &str) -> Result<()> {
     let mut term = signal(SignalKind::terminate())?;
-    let election = Election::builder(name, store()?).label(label).ttl(TTL).build()?;
+    let url = env::var("TENURE_STORE").context("TENURE_STORE is not set")?;
+    let election = Election::open(name, &url).label(label).ttl(TTL).build()?;
     let telling = tokio::task::LocalSet::new();
     let events = election.peek_events();
     telling.spawn_local(tell(events));
@@ -60,17 +58,6 @@ async fn take_part(name: &str, label: &str) -> Result<()> {
             Ok(())
         })
         .await
-}
-
-/// The store that the environment names.
-fn store() -> Result<Arc<dyn Store>> {
-    let url = env::var("TENURE_STORE").context("TENURE_STORE is not set")?;
-    Ok(match url.split(':').next() {
-        Some("sqlite") => Arc::new(SqliteStore::open(url.trim_start_matches("sqlite:"))?),
-        Some("postgres") => Arc::new(PostgresConfig::from_url(&url)?.open()),
-        Some("postgres+advisory") => Arc::new(AdvisoryConfig::from_url(&url)?.open()),
-        _ => Arc::new(RedisConfig::from_url(&url)?.open()?),
-    })
 }
 
 /// Says what happens, as `--json` of the command does.

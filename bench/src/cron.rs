@@ -1,9 +1,10 @@
 //! What a thousand cron jobs in one process cost, and how late their ticks begin.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use tenure::core::sync::lock;
 use tenure::{BootClock, Election};
 use tenure_cron::{Cron, Job, Overlap, Run, Schedule, SystemWall, WallClock as _};
 
@@ -32,14 +33,14 @@ pub(crate) fn run_1000_jobs(engine: Engine, at_once: bool) -> Result<Section> {
             Cron::builder(&election, store).jobs(jobs.collect::<Result<Vec<_>>>()?).build()?;
         let running = tokio::runtime::Handle::current().spawn(async move { cron.run().await });
         pass(Duration::from_secs(3)).await?;
-        late.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&late).clear();
         let (from, cpu) = (BootClock::time(), cpu_time()?);
         pass(2 * MINUTE).await?;
         let seconds = (BootClock::time() - from).as_secs_f64();
         let cpu = (cpu_time()? - cpu).as_secs_f64();
         election.stop().await?;
         running.await??;
-        let late = std::mem::take(&mut *late.lock().unwrap_or_else(PoisonError::into_inner));
+        let late = std::mem::take(&mut *lock(&late));
         let ticks = late.len();
         ensure!(ticks >= 2 * JOBS - 50, "only {ticks} ticks in two minutes");
         let late = Sample::of_durations(&late)?;
@@ -60,7 +61,7 @@ fn job(number: usize, at_once: bool, late: &Arc<Mutex<Vec<Duration>>>) -> Result
     let work = move |run: Run| {
         let ms = SystemWall.now_unix_ms() - run.scheduled_unix_ms();
         let by = Duration::from_millis(u64::try_from(ms).unwrap_or(0));
-        late.lock().unwrap_or_else(PoisonError::into_inner).push(by);
+        lock(&late).push(by);
         async {}
     };
     Ok(Job::new(format!("job-{number}"), schedule, work).overlap(Overlap::Queue))

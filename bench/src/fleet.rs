@@ -1,19 +1,21 @@
 //! Several processes in one election, and what they tell.
 
+use std::cell::RefCell;
 use std::env;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::process::{Child, Command, ExitStatus};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rusqlite::Connection;
 use rustix::event::{Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process};
-use serde::Deserialize;
 use tempfile::TempDir;
 use tenure::{BootClock, Time};
+pub(crate) use tenure_drill::fleet::CandidateEvent;
+use tenure_drill::fleet::Halt;
+use tokio::runtime::Runtime;
 
 use crate::candidate::CANDIDATE;
 use crate::ground::{Engine, Ground};
@@ -48,27 +50,6 @@ fn beside_us() -> Result<PathBuf> {
     Ok(here.parent().context("this program is in no directory")?.to_owned())
 }
 
-/// What a candidate said of itself. Other fields do not matter here.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Event {
-    pub(crate) boot_ns: u64,
-    pub(crate) event: String,
-    pub(crate) term: Option<u64>,
-}
-
-impl Event {
-    pub(crate) fn at(&self) -> Time {
-        Time::from_nanos(self.boot_ns)
-    }
-}
-
-/// An event and whose it is.
-#[derive(Clone, Debug)]
-pub(crate) struct Told {
-    pub(crate) member: usize,
-    pub(crate) event: Event,
-}
-
 /// What a candidate is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -80,23 +61,16 @@ pub(crate) enum Kind {
     Campaign,
 }
 
-/// The candidates. All are killed when this is dropped.
+/// The candidates: the fleet of a drill, waited for without a runtime. All are killed when this is
+/// dropped.
 pub(crate) struct Fleet {
-    kind: Kind,
-    tenure: PathBuf,
     /// Before the ground, because they are dropped in this order.
-    members: Vec<Member>,
+    fleet: tenure_drill::fleet::Fleet<'static>,
     pub(crate) ground: Ground,
+    /// The election of the candidates that are started from now on.
+    election: Rc<RefCell<String>>,
+    runtime: Runtime,
     started: usize,
-    sender: Sender<Told>,
-    receiver: Receiver<Told>,
-    /// Everything that was told, in the order of its arrival.
-    pub(crate) told: Vec<Told>,
-}
-
-struct Member {
-    number: usize,
-    process: Ended,
 }
 
 /// A child that ends with its handle.
@@ -127,131 +101,97 @@ impl Drop for Ended {
 
 impl Fleet {
     pub(crate) fn new(kind: Kind, count: usize, ground: Ground) -> Result<Fleet> {
-        let (sender, receiver) = channel();
-        let (members, told) = (Vec::new(), Vec::new());
-        let tenure = tenure()?;
-        let mut fleet = Fleet { kind, tenure, ground, members, started: 0, sender, receiver, told };
+        let program = if kind == Kind::Work { env::current_exe()? } else { tenure()? };
+        let election = Rc::new(RefCell::new(ground.election.clone()));
+        let (name, url) = (election.clone(), ground.url.clone());
+        let launch = move |number: usize| {
+            let mut command = command(kind, &program, &name.borrow(), &format!("c{number}"));
+            command.env("TENURE_STORE", &url);
+            Ok(command)
+        };
+        let fleet = tenure_drill::fleet::Fleet::new(Arc::new(BootClock), launch);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut fleet = Fleet { fleet, ground, election, runtime, started: 0 };
         for _ in 0..count {
             fleet.add()?;
         }
         Ok(fleet)
     }
 
-    /// Starts one more candidate and waits until it takes part and knows who leads.
-    pub(crate) fn add(&mut self) -> Result<usize> {
-        let number = self.started;
-        self.started += 1;
-        let mut child = self
-            .command(&format!("c{number}"))?
-            .env("TENURE_STORE", &self.ground.url)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("can't start the tenure command")?;
-        let output = child.stdout.take().context("it has no output")?;
-        self.members.push(Member { number, process: Ended(child) });
-        let sender = self.sender.clone();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let Ok(event) = serde_json::from_str(&line) else { continue };
-                if sender.send(Told { member: number, event }).is_err() {
-                    break;
-                }
-            }
-        });
-        self.wait("a new candidate", |told| {
-            told.member == number && ["elected", "leader_changed"].contains(&&*told.event.event)
-        })?;
-        Ok(number)
+    /// Candidates that are started from now on take part in another election.
+    pub(crate) fn turn_to(&mut self, election: String) {
+        *self.election.borrow_mut() = election;
     }
 
-    fn command(&self, label: &str) -> Result<Command> {
-        let name = &self.ground.election;
-        if self.kind == Kind::Work {
-            let mut command = Command::new(env::current_exe()?);
-            command.args([CANDIDATE, name, label]);
-            return Ok(command);
-        }
-        let mut command = Command::new(&self.tenure);
-        let verb = if self.kind == Kind::Run { "run" } else { "campaign" };
-        command.args([verb, name, "--json", "--ttl", "3s", "--renew-every", "1s", "--id", label]);
-        if self.kind == Kind::Run {
-            command.args(["--", "sleep", "1000000"]);
-        } else {
-            // Nobody works for it, so there is nobody to wait for.
-            command.arg("--at-once");
-        }
-        Ok(command)
+    /// Starts one more candidate and waits until it takes part and knows who leads.
+    pub(crate) fn add(&mut self) -> Result<usize> {
+        let process = self.fleet.start(self.started)?;
+        self.started += 1;
+        self.wait("a new candidate", |told| {
+            told.process == process && (told.is("elected") || told.is("leader_changed"))
+        })?;
+        Ok(process)
+    }
+
+    /// Everything that was told, in the order of its arrival.
+    pub(crate) fn told(&self) -> &[CandidateEvent] {
+        &self.fleet.events
     }
 
     /// Waits for something that is told from now on, at most for the limit.
-    pub(crate) fn wait(&mut self, what: &str, wanted: impl Fn(&Told) -> bool) -> Result<Told> {
-        let end = BootClock::time() + LIMIT;
-        while BootClock::time() < end {
-            if let Some(told) = self.next(Duration::from_millis(100))?
-                && wanted(&told)
-            {
-                return Ok(told);
-            }
-        }
-        bail!("{what} did not come within {LIMIT:?}");
+    pub(crate) fn wait(
+        &mut self,
+        what: &str,
+        wanted: impl Fn(&CandidateEvent) -> bool,
+    ) -> Result<CandidateEvent> {
+        let waiting = self.fleet.wait_for(what, LIMIT, wanted);
+        self.runtime.block_on(unless_interrupted(waiting))
     }
 
     /// Takes in what is told for so long.
     pub(crate) fn listen(&mut self, time: Duration) -> Result<()> {
-        let end = BootClock::time() + time;
-        while BootClock::time() < end {
-            self.next(end - BootClock::time())?;
-        }
-        Ok(())
+        self.runtime.block_on(unless_interrupted(self.fleet.listen(time)))
     }
 
-    fn next(&mut self, limit: Duration) -> Result<Option<Told>> {
-        interrupt::check()?;
-        match self.receiver.recv_timeout(limit.min(Duration::from_millis(100))) {
-            Ok(told) => {
-                self.told.push(told.clone());
-                Ok(Some(told))
-            }
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => bail!("nobody is left to tell anything"),
-        }
-    }
-
-    /// Who was elected last, and how it said so.
-    pub(crate) fn leader(&self) -> Result<Told> {
-        let elected = self.told.iter().rev().find(|told| told.event.event == "elected");
-        elected.cloned().context("nobody was elected")
+    /// The last election, as the leader told it.
+    pub(crate) fn leader(&self) -> Result<CandidateEvent> {
+        self.fleet.leader().cloned().context("nobody was elected")
     }
 
     /// Waits for the next one to be elected under a higher term than this one's.
-    pub(crate) fn successor(&mut self, of: &Told) -> Result<Told> {
-        let term = of.event.term;
-        self.wait("a successor", |told| told.event.event == "elected" && told.event.term > term)
+    pub(crate) fn successor(&mut self, of: &CandidateEvent) -> Result<CandidateEvent> {
+        self.runtime.block_on(unless_interrupted(self.fleet.successor(of, LIMIT)))
     }
 
-    /// Sends a signal, and tells the instant just before.
-    pub(crate) fn signal(&self, number: usize, signal: Signal) -> Result<Time> {
-        let member = self.members.iter().find(|member| member.number == number);
-        let pid = Pid::from_child(&member.context("there is no such candidate")?.process.0);
-        let at = BootClock::time();
-        kill_process(pid, signal).context("can't send a signal")?;
-        Ok(at)
+    /// Asks a candidate to end, and tells the instant just before.
+    pub(crate) fn dismiss(&mut self, process: usize) -> Result<Time> {
+        Ok(self.fleet.dismiss(process)?)
+    }
+
+    /// Kills a candidate, and tells the instant just before.
+    pub(crate) fn kill(&mut self, process: usize) -> Result<Time> {
+        Ok(self.fleet.kill(process)?)
     }
 
     /// Stops a candidate between two writes, and tells when. On SQLite a process that is stopped in
     /// the middle of one holds up everybody, which is a documented limit and not what is measured
     /// here.
-    pub(crate) fn freeze(&self, number: usize) -> Result<Time> {
+    pub(crate) fn freeze(&mut self, process: usize) -> Result<Time> {
         for _ in 0..100 {
-            let at = self.signal(number, Signal::STOP)?;
+            let at = self.runtime.block_on(unless_interrupted(self.fleet.stop(process)))?;
             if self.can_be_written()? {
                 return Ok(at);
             }
-            self.signal(number, Signal::CONT)?;
+            self.go_on(process)?;
             pause(Duration::from_millis(20));
         }
         bail!("it was always in the middle of a write");
+    }
+
+    /// Has a candidate that was stopped go on.
+    pub(crate) fn go_on(&self, process: usize) -> Result<()> {
+        self.fleet.go_on(process)?;
+        Ok(())
     }
 
     fn can_be_written(&self) -> Result<bool> {
@@ -263,19 +203,44 @@ impl Fleet {
         Ok(file.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok())
     }
 
-    /// Waits for the end of a candidate that was sent a signal, and starts another one.
-    pub(crate) fn replace(&mut self, number: usize) -> Result<()> {
-        self.dismiss(number)?;
+    /// Waits for the end of a candidate that was killed or asked to end, and starts another one.
+    pub(crate) fn replace(&mut self, process: usize) -> Result<()> {
+        self.ended(process)?;
         self.add()?;
         Ok(())
     }
 
-    /// Waits for the end of a candidate that was sent a signal.
-    pub(crate) fn dismiss(&mut self, number: usize) -> Result<()> {
-        let index = self.members.iter().position(|member| member.number == number);
-        let mut member = self.members.remove(index.context("there is no such candidate")?);
-        member.process.wait()?;
-        Ok(())
+    /// Waits for the end of a candidate that was killed or asked to end.
+    pub(crate) fn ended(&mut self, process: usize) -> Result<()> {
+        self.runtime.block_on(unless_interrupted(self.fleet.ended(process, LIMIT)))
+    }
+}
+
+fn command(kind: Kind, program: &Path, election: &str, label: &str) -> Command {
+    let mut command = Command::new(program);
+    let verb = match kind {
+        Kind::Work => {
+            command.args([CANDIDATE, election, label]);
+            return command;
+        }
+        Kind::Run => "run",
+        Kind::Campaign => "campaign",
+    };
+    command.args([verb, election, "--json", "--ttl", "3s", "--renew-every", "1s", "--id", label]);
+    match kind {
+        Kind::Run => command.args(["--", "sleep", "1000000"]),
+        // Nobody works for it, so there is nobody to wait for.
+        _ => command.arg("--at-once"),
+    };
+    command
+}
+
+/// What a fleet waits for, unless somebody wants the bench to end.
+async fn unless_interrupted<T>(waiting: impl Future<Output = Result<T, Halt>>) -> Result<T> {
+    tokio::select! {
+        biased;
+        error = interrupt::heard() => Err(error),
+        done = waiting => Ok(done?),
     }
 }
 

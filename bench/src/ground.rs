@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
-use tenure::postgres::{AdvisoryConfig, PostgresConfig};
-use tenure::redis::RedisConfig;
-use tenure::{BootClock, Election, SqliteStore, Store};
+use tenure::{BootClock, Election, Store};
 
 use crate::fleet;
 
@@ -53,7 +51,9 @@ impl Ground {
             Engine::Redis => server("TENURE_BENCH_REDIS")?,
         };
         if engine == Engine::Postgres {
-            block_on(async { Ok(PostgresConfig::from_url(&url)?.open().migrate().await?) })?;
+            let store = tenure::open(&url)?;
+            let migrate = store.migrate().context("this store has no migrations")?;
+            block_on(async { Ok(migrate.run().await?) })?;
         }
         if engine == Engine::Redis {
             block_on(settled(&url))?;
@@ -68,12 +68,7 @@ impl Ground {
 
     /// A handle of its own, with connections of its own.
     pub(crate) fn open(&self) -> Result<Arc<dyn Store>> {
-        Ok(match self.engine {
-            Engine::Sqlite => Arc::new(SqliteStore::open(self.directory().join("tenure.db"))?),
-            Engine::Postgres => Arc::new(PostgresConfig::from_url(&self.url)?.open()),
-            Engine::Advisory => Arc::new(AdvisoryConfig::from_url(&self.url)?.open()),
-            Engine::Redis => Arc::new(RedisConfig::from_url(&self.url)?.open()?),
-        })
+        Ok(tenure::open(&self.url)?)
     }
 
     /// The URL of the same server, as its own client library reads it.
@@ -84,8 +79,7 @@ impl Ground {
 
 /// A server that was just started settles before its first grant; that is not what is measured.
 async fn settled(url: &str) -> Result<()> {
-    let store = Arc::new(RedisConfig::from_url(url)?.open()?);
-    let election = Election::builder("bench-settled", store).ttl(fleet::TTL).build()?;
+    let election = Election::open("bench-settled", url).ttl(fleet::TTL).build()?;
     let tenure = election.campaign().await?;
     tenure.resign().await?;
     Ok(election.stop().await?)

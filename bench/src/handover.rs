@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::Signal;
+use tenure::Time;
 
-use crate::fleet::{Fleet, Kind, TTL, Told};
+use crate::fleet::{CandidateEvent, Fleet, Kind, TTL};
 use crate::ground::{Engine, Ground};
 use crate::numbers::Sample;
 use crate::raw::Yardstick;
@@ -31,15 +31,15 @@ pub(crate) fn clean(
         progress(round, rounds);
         raw.measure()?;
         let leader = fleet.leader()?;
-        let signalled = fleet.signal(leader.member, Signal::TERM)?;
+        let signalled = fleet.dismiss(leader.process)?;
         let next = fleet.successor(&leader)?;
-        fleet.replace(leader.member)?;
+        fleet.replace(leader.process)?;
         fleet.listen(CALM)?;
         let draining = own_event(&fleet, &leader, "draining")?;
         let stepped_down = own_event(&fleet, &leader, "stepped_down")?;
-        overlaps += usize::from(next.event.at() < stepped_down.event.at());
-        gaps.push(next.event.at() - draining.event.at());
-        whole.push(next.event.at() - signalled);
+        overlaps += usize::from(next.at < stepped_down.at);
+        gaps.push(next.at - draining.at);
+        whole.push(next.at - signalled);
     }
     let (gaps, whole) = (Sample::of_durations(&gaps)?, Sample::of_durations(&whole)?);
     let mut section = Section::new();
@@ -61,11 +61,11 @@ pub(crate) fn kill_9(engine: Engine, rounds: usize, bar: f64) -> Result<Section>
         progress(round, rounds);
         raw.measure()?;
         let leader = fleet.leader()?;
-        let killed = fleet.signal(leader.member, Signal::KILL)?;
+        let killed = fleet.kill(leader.process)?;
         let next = fleet.successor(&leader)?;
-        overlaps += usize::from(next.event.at() < killed);
-        gaps.push(next.event.at() - killed);
-        fleet.replace(leader.member)?;
+        overlaps += usize::from(next.at < killed);
+        gaps.push(next.at - killed);
+        fleet.replace(leader.process)?;
         fleet.listen(CALM)?;
     }
     let gaps = Sample::of_durations(&gaps)?;
@@ -88,19 +88,20 @@ pub(crate) fn frozen(engine: Engine, rounds: usize) -> Result<Section> {
         // Each leader is frozen at another point between two renewals.
         fleet.listen(Duration::from_millis(17 * (round as u64 % 60)))?;
         let leader = fleet.leader()?;
-        let frozen = fleet.freeze(leader.member)?;
+        let frozen = fleet.freeze(leader.process)?;
         let next = fleet.successor(&leader)?;
-        gaps.push(next.event.at() - frozen);
-        let before = fleet.told.len();
-        fleet.signal(leader.member, Signal::CONT)?;
-        let member = leader.member;
+        gaps.push(next.at - frozen);
+        let before = fleet.told().len();
+        fleet.go_on(leader.process)?;
+        let process = leader.process;
         fleet.wait("the end of the old reign", |told| {
-            told.member == member && told.event.event == "stepped_down"
+            told.process == process && told.is("stepped_down")
         })?;
         // Long enough to see it follow; what comes later is checked at the end.
         fleet.listen(Duration::from_millis(100))?;
-        let again = |told: &&Told| told.member == member && leads_under(told, leader.event.term);
-        revived += fleet.told[before..].iter().filter(again).count();
+        let again =
+            |told: &&CandidateEvent| told.process == process && leads_under(told, leader.term);
+        revived += fleet.told()[before..].iter().filter(again).count();
     }
     let gaps = Sample::of_durations(&gaps)?;
     let bar = TTL.as_secs_f64() * 1e3 + engine.late_ms();
@@ -120,27 +121,25 @@ pub(crate) fn frozen(engine: Engine, rounds: usize) -> Result<Section> {
     Ok(section)
 }
 
-fn leads_under(told: &Told, term: Option<u64>) -> bool {
-    told.event.event == "elected" && told.event.term <= term
+fn leads_under(told: &CandidateEvent, term: u64) -> bool {
+    told.is("elected") && told.term <= term
 }
 
 /// Elections whose term is not above the one before, in the order of time.
 fn fallen_terms(fleet: &Fleet, rounds: usize) -> Result<usize> {
-    let elected = fleet.told.iter().filter(|told| told.event.event == "elected");
-    let mut elected: Vec<(u64, Option<u64>)> =
-        elected.map(|told| (told.event.boot_ns, told.event.term)).collect();
+    let elected = fleet.told().iter().filter(|told| told.is("elected"));
+    let mut elected: Vec<(Time, u64)> = elected.map(|told| (told.at, told.term)).collect();
     elected.sort_unstable();
     ensure!(elected.len() > rounds, "rounds are missing");
     Ok(elected.windows(2).filter(|pair| pair[1].1 <= pair[0].1).count())
 }
 
 /// What a leader said of the end of its reign.
-fn own_event(fleet: &Fleet, leader: &Told, name: &str) -> Result<Told> {
-    let own = |told: &&Told| {
-        let Told { member, event } = told;
-        *member == leader.member && event.event == name && event.term == leader.event.term
+fn own_event(fleet: &Fleet, leader: &CandidateEvent, name: &str) -> Result<CandidateEvent> {
+    let own = |told: &&CandidateEvent| {
+        told.process == leader.process && told.is(name) && told.term == leader.term
     };
-    let told = fleet.told.iter().find(own).cloned();
+    let told = fleet.told().iter().find(own).cloned();
     told.with_context(|| format!("the old leader did not say {name}"))
 }
 

@@ -2,8 +2,10 @@
 //! out. (The kernel itself sends SIGHUP to an orphaned group that has a frozen process in it.)
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result};
+use tenure::{BootClock, Clock as _};
 use tokio::signal::unix::{SignalKind, signal};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -38,8 +40,15 @@ pub(crate) fn listen() -> Result<()> {
 
 /// Fails once somebody wants this to end.
 pub(crate) fn check() -> Result<()> {
-    if INTERRUPTED.load(Ordering::Relaxed) {
-        bail!("interrupted");
+    if INTERRUPTED.load(Ordering::Relaxed) { Err(Error::msg("interrupted")) } else { Ok(()) }
+}
+
+/// Waits until somebody wants this to end.
+pub(crate) async fn heard() -> Error {
+    loop {
+        if let Err(error) = check() {
+            return error;
+        }
+        BootClock.sleep_until(BootClock::time() + Duration::from_millis(100)).await;
     }
-    Ok(())
 }

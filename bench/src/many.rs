@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
-use tenure::core::{BoxFuture, Channels, Hints, Ledger, Op, Reply};
+use tenure::core::{
+    BoxFuture, Channels, Checkup, Elections, Hints, Ledger, Migrate, Op, Reply, Witness,
+};
 use tenure::{BootClock, Candidate, Clock, Election, Store, StoreInfo};
 use tokio::task::JoinSet;
 
@@ -156,5 +158,21 @@ impl Store for Counting {
 
     fn ledger(&self) -> Option<&dyn Ledger> {
         self.store.ledger()
+    }
+
+    fn elections(&self) -> Option<&dyn Elections> {
+        self.store.elections()
+    }
+
+    fn witness(&self) -> Option<&dyn Witness> {
+        self.store.witness()
+    }
+
+    fn checkup(&self) -> Option<&dyn Checkup> {
+        self.store.checkup()
+    }
+
+    fn migrate(&self) -> Option<&dyn Migrate> {
+        self.store.migrate()
     }
 }

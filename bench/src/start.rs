@@ -8,7 +8,6 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::Signal;
 use tenure::{BootClock, Time};
 
 use crate::fleet::{self, Ended, Fleet, Kind, LIMIT};
@@ -83,14 +82,14 @@ pub(crate) fn first_leader(engine: Engine, bar: f64) -> Result<Section> {
     let mut took = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
         raw.measure()?;
-        fleet.ground.election = format!("{name}-{round}");
+        fleet.turn_to(format!("{name}-{round}"));
         let began = BootClock::time();
         let number = fleet.add()?;
         let leader = fleet.leader()?;
-        ensure!(leader.member == number, "somebody else leads a new election");
-        took.push(leader.event.at() - began);
-        fleet.signal(number, Signal::TERM)?;
+        ensure!(leader.process == number, "somebody else leads a new election");
+        took.push(leader.at - began);
         fleet.dismiss(number)?;
+        fleet.ended(number)?;
     }
     let took = Sample::of_durations(&took)?;
     let raw = raw.sample()?;

@@ -6,24 +6,25 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use tenure::SqliteStore;
-use tenure::sqlite::SqliteConfig;
+use tenure::{Store, Stores};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The store in the file that the first argument names, else in `TENURE_STORE` (`sqlite:PATH`),
-/// else in the default one of this user.
+/// The store that the first argument names, a URL or the path of a file, else `TENURE_STORE`, else
+/// the default one of this user.
 ///
 /// # Errors
-/// Whatever keeps the file from being opened.
-pub fn open_store() -> Result<Arc<SqliteStore>> {
-    let config = match (std::env::args().nth(1), std::env::var("TENURE_STORE")) {
-        (Some(path), _) => SqliteConfig::new(path.strip_prefix("sqlite:").unwrap_or(&path)),
-        (None, Ok(url)) => SqliteConfig::from_url(&url)?,
-        (None, Err(_)) => SqliteConfig::from_url("sqlite:")?,
+/// Whatever keeps the store from being opened.
+pub fn open_store() -> Result<Arc<dyn Store>> {
+    let stores = Stores::built_in();
+    let url = match std::env::args().nth(1).or_else(|| std::env::var("TENURE_STORE").ok()) {
+        // Also one that is not known: it must not be taken for a file of that name.
+        Some(url) if url.contains(':') => stores.parse(url)?,
+        Some(path) => stores.parse(format!("sqlite:{path}"))?,
+        None => stores.default_store()?,
     };
-    // All work is done by the process itself, so its death proves that nothing works on: it is
-    // succeeded at once, and not when its lease has run out.
-    Ok(Arc::new(config.childless().open()?))
+    // All work is done by the process itself, so its death proves that nothing works on: on SQLite
+    // it is succeeded at once, and not when its lease has run out.
+    Ok(url.childless().open()?)
 }
 
 /// Ctrl-C, or the SIGTERM of whoever runs this.

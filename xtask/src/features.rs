@@ -24,7 +24,7 @@ impl Case {
     /// Clippy and not `check`, because it can turn the warnings of our crates alone into errors
     /// without building every dependency anew.
     fn command(&self) -> Command {
-        let mut command = cargo::command();
+        let mut command = cargo::gentle_command();
         command.args(["clippy", "--locked", "--no-default-features", "--package", &self.package]);
         if !self.features.is_empty() {
             command.args(["--features", &self.features.join(",")]);
@@ -53,7 +53,8 @@ pub(crate) fn step(step: &mut StepRun<'_>) -> Result<Verdict> {
         );
         return Ok(Verdict::Skipped);
     }
-    let cases = cases(&cargo::metadata(&["--no-deps"])?)?;
+    let mut cases = cases(&cargo::metadata(&["--no-deps"])?)?;
+    cases.retain(|case| step.session.selects(&case.package));
     for case in &cases {
         if !step.run(case.command().env("CARGO_TERM_COLOR", "never"))? {
             return Ok(Verdict::Failed);

@@ -9,7 +9,9 @@
 )]
 
 mod bench;
+mod binaries;
 mod cargo;
+mod changed;
 mod drill;
 mod features;
 mod licences;
@@ -23,6 +25,7 @@ mod steps;
 mod system;
 mod test;
 mod tidy;
+mod toy;
 
 use std::process::ExitCode;
 
@@ -33,7 +36,10 @@ use crate::process::Interrupted;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test [--long] [--only STEP]  run all checks and tests, as CI does; --long adds the soaks
+  test                         run all checks and tests, as CI does
+    --only STEP[,STEP]         these steps alone
+    --changed                  tests only of crates that differ from main or depend on such ones
+    --long                     also the soaks
   bench [NAME...]              run the benches and write bench/RESULTS.md
   drill [--for DURATION]       measure failover on every store and write docs/failover.md
   sim [--seeds N | --seed S]   run the simulator for long, or replay one seed

@@ -200,6 +200,15 @@ pub(crate) fn run_logged(
     heartbeat: impl FnMut(Duration),
 ) -> Result<ExitStatus> {
     command.stdout(log.try_clone()?).stderr(log.try_clone()?);
+    run(command, signals, heartbeat)
+}
+
+/// Runs `command` to its end.
+pub(crate) fn run(
+    command: &mut Command,
+    signals: Signals,
+    heartbeat: impl FnMut(Duration),
+) -> Result<ExitStatus> {
     Group::spawn(command)?.wait_for(signals, heartbeat)
 }
 

@@ -29,12 +29,22 @@ pub(crate) fn step_line(mark: Mark, name: &str, took: Duration, note: &str) -> S
     line.trim_end().to_owned()
 }
 
+/// How long each step took, and all of them. Some run at once, so the total is no sum.
+pub(crate) fn times<'a>(
+    steps: impl Iterator<Item = (&'a str, Duration)>,
+    total: Duration,
+) -> String {
+    let line =
+        |(name, took): (&str, Duration)| format!("{name:<10} {:>7.1} s\n", took.as_secs_f64());
+    steps.chain([("total", total)]).map(line).collect()
+}
+
 /// Sums of the lines in which test binaries tell how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    pub(crate) passed: u64,
-    pub(crate) failed: u64,
-    pub(crate) ignored: u64,
+    pub(crate) passed: i64,
+    pub(crate) failed: i64,
+    pub(crate) ignored: i64,
 }
 
 impl Counts {
@@ -46,7 +56,7 @@ impl Counts {
             let numbers = result.split_once(". ").map_or("", |(_, rest)| rest);
             for part in numbers.split("; ") {
                 let Some((number, what)) = part.split_once(' ') else { continue };
-                let Ok(number) = number.parse::<u64>() else { continue };
+                let Ok(number) = number.parse::<i64>() else { continue };
                 match what {
                     "passed" => counts.passed += number,
                     "failed" => counts.failed += number,
@@ -58,18 +68,26 @@ impl Counts {
         counts
     }
 
-    /// Adds a later run of some of the tests that this one ignored.
-    pub(crate) fn with_ignored_run(self, later: Self) -> Self {
+    /// Counts of a run of some of the tests that another run ignored: for these, the sum of both
+    /// has fewer ignored ones.
+    pub(crate) fn of_ignored(log: &str) -> Self {
+        let Self { passed, failed, .. } = Self::of(log);
+        Self { passed, failed, ignored: -(passed + failed) }
+    }
+
+    /// The sum of both.
+    pub(crate) fn and(self, other: Self) -> Self {
         Self {
-            passed: self.passed + later.passed,
-            failed: self.failed + later.failed,
-            ignored: self.ignored.saturating_sub(later.passed + later.failed),
+            passed: self.passed + other.passed,
+            failed: self.failed + other.failed,
+            ignored: self.ignored + other.ignored,
         }
     }
 
     /// The closing line of a run.
     pub(crate) fn line(self) -> String {
-        format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.ignored)
+        let skipped = self.ignored.max(0);
+        format!("{} passed, {} failed, {skipped} skipped", self.passed, self.failed)
     }
 }
 
@@ -111,6 +129,13 @@ mod tests {
     }
 
     #[test]
+    fn times_are_a_table_with_a_total() {
+        let (clippy, total) = (Duration::from_millis(61_250), Duration::from_millis(1_062_000));
+        let table = times([("clippy", clippy)].into_iter(), total);
+        assert_eq!(table, "clippy        61.2 s\ntotal       1062.0 s\n");
+    }
+
+    #[test]
     fn counts_are_summed_over_all_binaries() {
         let log = "\
 running 3 tests
@@ -126,8 +151,10 @@ test result: FAILED. 4 passed; 1 failed; 0 ignored; 0 measured; 7 filtered out; 
     #[test]
     fn ignored_tests_that_ran_later_are_no_longer_skipped() {
         let first = Counts { passed: 10, failed: 0, ignored: 3 };
-        let later = Counts { passed: 1, failed: 1, ignored: 0 };
-        assert_eq!(first.with_ignored_run(later), Counts { passed: 11, failed: 1, ignored: 1 });
+        let later = Counts::of_ignored("test result: FAILED. 1 passed; 1 failed; 0 ignored");
+        let both = first.and(later);
+        assert_eq!(both, Counts { passed: 11, failed: 1, ignored: 1 });
+        assert_eq!(later.line(), "1 passed, 1 failed, 0 skipped", "one such step alone");
     }
 
     #[test]

@@ -2,10 +2,19 @@
 
 use anyhow::Result;
 
+use crate::binaries::{self, Binary};
 use crate::cargo;
 use crate::report::Counts;
-use crate::test::{StepRun, Verdict};
-use crate::{features, licences, system, tidy};
+use crate::test::{Job, StepRun, Verdict};
+use crate::{features, licences, system, tidy, toy};
+
+/// How many test binaries run at the same time: most of them mostly wait.
+const AT_ONCE: usize = 2;
+
+/// The package whose tests wait for real processes, and take longest: they begin first, and more of
+/// them run at the same time.
+const PATIENT: &str = "tenure-cli";
+const PATIENT_ARGS: [&str; 2] = ["--test-threads", "4"];
 
 /// One step of the test run.
 pub(crate) struct Step {
@@ -13,6 +22,9 @@ pub(crate) struct Step {
     pub(crate) about: &'static str,
     /// Runs even after an earlier quick step failed.
     pub(crate) quick: bool,
+    /// Runs at the same time as its neighbours that do so too. Tests on servers mostly wait, and
+    /// what compiles beside them does so gently.
+    pub(crate) beside: bool,
     pub(crate) run: Run,
 }
 
@@ -23,11 +35,12 @@ pub(crate) const STEPS: &[Step] = &[
     quick("clippy", "no warnings anywhere", clippy),
     slow("build", "tests and examples compile", build),
     slow("tests", "tests and doc tests that need nothing but Rust", tests),
-    slow("docs", "the documentation has no warnings", docs),
-    slow("features", "every set of features", features::step),
+    slow("toy", "a store from outside gets all that tenure has", toy::step),
     slow("system", "tests that need more, such as root or a package", system::step),
-    slow("postgres", "tests on a PostgreSQL server of our own", system::postgres_step),
-    slow("redis", "tests on Redis servers of their own", system::redis_step),
+    beside("postgres", "tests on a PostgreSQL server of our own", system::postgres_step),
+    beside("redis", "tests on Redis servers of their own", system::redis_step),
+    beside("docs", "the documentation has no warnings", docs),
+    beside("features", "every set of features", features::step),
     slow("sidecar", "the page in a browser, the rules, the description", system::sidecar_step),
     slow("licences", "licences, banned crates and sources", licences::step),
 ];
@@ -35,11 +48,15 @@ pub(crate) const STEPS: &[Step] = &[
 type Run = fn(&mut StepRun<'_>) -> Result<Verdict>;
 
 const fn quick(name: &'static str, about: &'static str, run: Run) -> Step {
-    Step { name, about, quick: true, run }
+    Step { name, about, quick: true, beside: false, run }
 }
 
 const fn slow(name: &'static str, about: &'static str, run: Run) -> Step {
-    Step { name, about, quick: false, run }
+    Step { name, about, quick: false, beside: false, run }
+}
+
+const fn beside(name: &'static str, about: &'static str, run: Run) -> Step {
+    Step { name, about, quick: false, beside: true, run }
 }
 
 /// The steps, one line each.
@@ -63,17 +80,25 @@ fn clippy(step: &mut StepRun<'_>) -> Result<Verdict> {
 }
 
 fn build(step: &mut StepRun<'_>) -> Result<Verdict> {
-    Ok(Verdict::of(step.cargo(&["test", "--workspace", "--locked", "--no-run"])?))
+    Ok(Verdict::of(binaries::build(step)?.is_some()))
 }
 
 fn tests(step: &mut StepRun<'_>) -> Result<Verdict> {
-    let success = step.cargo(&["test", "--workspace", "--locked", "--no-fail-fast"])?;
-    step.session.counts = Some(Counts::of(&step.log_text()?));
+    let Some(binaries) = binaries::build(step)? else { return Ok(Verdict::Failed) };
+    let mut docs = cargo::command();
+    docs.args(["test", "--workspace", "--locked", "--no-fail-fast", "--doc"]);
+    let docs = Job { title: "     Doc-tests".to_owned(), command: docs };
+    let (patient, others): (Vec<&Binary>, Vec<&Binary>) =
+        binaries.iter().partition(|binary| binary.package == PATIENT);
+    let patient = patient.into_iter().map(|binary| binary.job(&PATIENT_ARGS));
+    let others = others.into_iter().map(|binary| binary.job(&[]));
+    let success = step.run_all(patient.chain([docs]).chain(others).collect(), AT_ONCE)?;
+    step.counts = Counts::of(&step.log_text()?);
     Ok(Verdict::of(success))
 }
 
 fn docs(step: &mut StepRun<'_>) -> Result<Verdict> {
-    let mut command = cargo::command();
+    let mut command = cargo::gentle_command();
     command.args(["doc", "--workspace", "--no-deps", "--locked"]);
     command.env("RUSTDOCFLAGS", "-Dwarnings").env("CARGO_TERM_COLOR", "never");
     Ok(Verdict::of(step.run(&mut command)?))

@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
-use crate::cargo;
+use crate::binaries::{self, Binary};
 use crate::packages::{self, BROWSER, FAKETIME, IP, NFT, PROMTOOL, Tool, WRK};
 use crate::pypi::{Program, SCHEMATHESIS};
 use crate::report::Counts;
 use crate::servers::pgbouncer::PGBOUNCER;
 use crate::servers::postgres::{POSTGRES, Postgres};
 use crate::servers::redis::{self, REDIS};
-use crate::test::{StepRun, Verdict};
+use crate::test::{Job, StepRun, Verdict};
 
 /// What the tests with a certain prefix need.
 struct Need {
@@ -103,19 +103,18 @@ pub(crate) fn sidecar_step(step: &mut StepRun<'_>) -> Result<Verdict> {
 
 /// Finds the ignored tests, provides what they need, and runs those that can run.
 fn run(step: &mut StepRun<'_>, part: Part) -> Result<Verdict> {
-    let listed =
-        step.cargo(&["test", "--workspace", "--locked", "--tests", "--", "--ignored", "--list"])?;
-    if !listed {
-        return Ok(Verdict::Failed);
+    let Some(binaries) = binaries::build(step)? else { return Ok(Verdict::Failed) };
+    let mut tests: Vec<Ignored<'_>> = Vec::new();
+    for binary in binaries {
+        tests.extend(binary.ignored()?.into_iter().map(|name| Ignored { binary, name }));
     }
-    let groups = group(&test_names(&step.log_text()?))?;
-    let mut chosen: Vec<String> = Vec::new();
+    let mut chosen: Vec<Ignored<'_>> = Vec::new();
     let (mut waiting, mut skipped) = (0, false);
-    for (need, names) in groups.into_iter().filter(|(need, _)| need.step == part) {
+    for (need, tests) in group(tests)?.into_iter().filter(|(need, _)| need.step == part) {
         if need.long && !step.session.long {
-            waiting += names.len();
-        } else if provide(step, need, names.len())? {
-            chosen.extend(names);
+            waiting += tests.len();
+        } else if provide(step, need, tests.len())? {
+            chosen.extend(tests);
         } else {
             skipped = true;
         }
@@ -126,30 +125,47 @@ fn run(step: &mut StepRun<'_>, part: Part) -> Result<Verdict> {
         return Ok(if nothing_ran { Verdict::Skipped } else { Verdict::Passed(note) });
     }
     // Ended when this step is over, whatever comes of it.
-    let server = if part == Part::Postgres { Some(Postgres::start()?) } else { None };
-    let before = step.log_text()?.len();
-    let mut command = cargo::command();
-    command.args(["test", "--workspace", "--locked", "--no-fail-fast", "--tests", "--"]);
-    command.args(["--ignored", "--exact"]).args(&chosen).env("CARGO_TERM_COLOR", "never");
-    if let Some(server) = &server {
-        command.envs(server.variables()?);
-    }
-    if part == Part::Redis {
-        command.envs(redis::variables()?);
-    }
-    if part == Part::Sidecar {
-        command.env("TENURE_TEST_SCHEMATHESIS", SCHEMATHESIS.path()?);
+    let server;
+    let variables = match part {
+        Part::System => vec![],
+        Part::Postgres => {
+            server = Postgres::start()?;
+            server.variables()?
+        }
+        Part::Redis => redis::variables()?,
+        Part::Sidecar => {
+            vec![("TENURE_TEST_SCHEMATHESIS", SCHEMATHESIS.path()?.display().to_string())]
+        }
+    };
+    let mut jobs = jobs(binaries, &chosen);
+    for Job { command, .. } in &mut jobs {
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         // A browser for each test at once is more than two cores carry in time.
-        command.args(["--test-threads", "2"]);
+        if part == Part::Sidecar {
+            command.args(["--test-threads", "2"]);
+        }
     }
-    let success = step.run(&mut command)?;
-    let ran = Counts::of(&step.log_text()?[before..]);
-    let counts = step.session.counts.map(|counts| counts.with_ignored_run(ran));
-    step.session.counts = Some(counts.unwrap_or(ran));
-    if success && ran.passed < chosen.len() as u64 {
-        bail!("{} tests were listed and only {} ran", chosen.len(), ran.passed);
+    let before = step.log_text()?.len();
+    let success = step.run_all(jobs, 1)?;
+    step.counts = Counts::of_ignored(&step.log_text()?[before..]);
+    let (listed, ran) = (chosen.len(), step.counts.passed);
+    if success && ran < listed as i64 {
+        bail!("{listed} tests were listed and only {ran} ran");
     }
     Ok(if success { Verdict::Passed(note) } else { Verdict::Failed })
+}
+
+/// A run of each binary that has chosen tests.
+fn jobs(binaries: &[Binary], chosen: &[Ignored<'_>]) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for binary in binaries {
+        let own = chosen.iter().filter(|test| test.binary == binary);
+        let names: Vec<&str> = own.map(|test| test.name.as_str()).collect();
+        if !names.is_empty() {
+            jobs.push(binary.job(&[&["--ignored", "--exact"], &names[..]].concat()));
+        }
+    }
+    jobs
 }
 
 /// Makes sure that `need` is met. If it cannot be, notes how many tests are skipped and why.
@@ -188,25 +204,28 @@ fn permits_netns() -> bool {
     ip("add") && ip("delete")
 }
 
-/// The names in the output of `--list`.
-fn test_names(output: &str) -> Vec<String> {
-    output.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
+/// An ignored test.
+struct Ignored<'a> {
+    binary: &'a Binary,
+    name: String,
 }
 
 /// Sorts tests by what they need.
-fn group(names: &[String]) -> Result<Vec<(&'static Need, Vec<String>)>> {
-    let mut groups: Vec<(&Need, Vec<String>)> = NEEDS.iter().map(|need| (need, vec![])).collect();
-    for name in names {
+fn group(tests: Vec<Ignored<'_>>) -> Result<Vec<(&'static Need, Vec<Ignored<'_>>)>> {
+    let mut groups: Vec<(&Need, Vec<_>)> = NEEDS.iter().map(|need| (need, vec![])).collect();
+    for test in tests {
+        let name = &test.name;
         let own_name = name.rsplit("::").next().unwrap_or(name);
-        let fits = |(need, _): &&mut (&Need, Vec<String>)| own_name.starts_with(need.prefix);
-        let Some((_, members)) = groups.iter_mut().find(fits) else {
+        let Some((_, members)) =
+            groups.iter_mut().find(|(need, _)| own_name.starts_with(need.prefix))
+        else {
             let known: Vec<&str> = NEEDS.iter().map(|need| need.prefix).collect();
             bail!(
                 "the ignored test {name} would never run: start its name with one of {}",
                 known.join(", ")
             );
         };
-        members.push(name.clone());
+        members.push(test);
     }
     groups.retain(|(_, members)| !members.is_empty());
     Ok(groups)
@@ -216,41 +235,60 @@ fn group(names: &[String]) -> Result<Vec<(&'static Need, Vec<String>)>> {
 mod tests {
     use super::*;
 
+    /// The ignored tests of these names.
+    fn tests<'a>(binary: &'a Binary, names: &[&str]) -> Vec<Ignored<'a>> {
+        names.iter().map(|name| Ignored { binary, name: (*name).to_owned() }).collect()
+    }
+
     #[test]
     fn tests_are_sorted_by_the_prefix_of_their_own_name() {
-        let output = "\
-     Running unittests src/lib.rs (target/debug/deps/x)
-clock::tests::needs_root_a_time_namespace_is_refused: test
-needs_faketime_a_step_changes_nothing: test
-needs_postgres_the_store_keeps_its_contract: test
-needs_redis_the_store_keeps_its_contract: test
-needs_stores_an_election_moves: test
-needs_browser_a_change_is_seen: test
-needs_promtool_the_rules_are_right: test
-needs_wrk_one_answers: test
-needs_schemathesis_no_answer_is_odd: test
-long_schemathesis_no_answer_is_odd: test
-needs_netns_hosts_are_partitioned: test
-long_postgres_rounds: test
-long_redis_rounds: test
-long_soak: test
-14 tests, 0 benchmarks
-";
-        let names = test_names(output);
-        assert_eq!(names.len(), 14);
-        let groups = group(&names).unwrap();
+        let names = [
+            "clock::tests::needs_root_a_time_namespace_is_refused",
+            "e2e::needs_faketime_a_step_changes_nothing",
+            "conformance::needs_postgres_the_store_keeps_its_contract",
+            "conformance::needs_redis_the_store_keeps_its_contract",
+            "needs_stores_an_election_moves",
+            "needs_browser_a_change_is_seen",
+            "needs_promtool_the_rules_are_right",
+            "needs_wrk_one_answers",
+            "needs_schemathesis_no_answer_is_odd",
+            "long_schemathesis_no_answer_is_odd",
+            "needs_netns_hosts_are_partitioned",
+            "long_postgres_rounds",
+            "faults::long_redis_rounds",
+            "long_soak",
+        ];
+        let binary = Binary::named("all");
+        let groups = group(tests(&binary, &names)).unwrap();
         let prefixes: Vec<&str> = groups.iter().map(|(need, _)| need.prefix).collect();
         let known: Vec<&str> = NEEDS.iter().map(|need| need.prefix).collect();
         assert_eq!(prefixes, known);
-        let of = |prefix| &groups.iter().find(|(need, _)| need.prefix == prefix).unwrap().1;
-        assert_eq!(*of("long_postgres_"), ["long_postgres_rounds"]);
-        assert_eq!(*of("long_"), ["long_soak"]);
+        let of = |prefix| &groups.iter().find(|(need, _)| need.prefix == prefix).unwrap().1[0].name;
+        assert_eq!(of("long_postgres_"), "long_postgres_rounds");
+        assert_eq!(of("long_redis_"), "faults::long_redis_rounds");
+        assert_eq!(of("long_"), "long_soak");
     }
 
     #[test]
     fn an_ignored_test_that_would_never_run_is_an_error() {
-        let names = ["tests::flaky_on_mondays".to_owned()];
-        let error = group(&names).err().unwrap().to_string();
+        let binary = Binary::named("all");
+        let error = group(tests(&binary, &["tests::flaky_on_mondays"])).err().unwrap().to_string();
         assert!(error.contains("tests::flaky_on_mondays would never run"), "{error}");
+    }
+
+    #[test]
+    fn each_binary_runs_its_own_tests_by_their_whole_names() {
+        let binaries = ["one", "two", "three"].map(Binary::named);
+        let mut chosen = tests(&binaries[0], &["a::needs_root_x", "needs_root_y"]);
+        chosen.extend(tests(&binaries[2], &["a::needs_root_x"]));
+        let jobs = jobs(&binaries, &chosen);
+        let args: Vec<Vec<_>> = jobs.iter().map(|job| job.command.get_args().collect()).collect();
+        assert_eq!(
+            args,
+            [
+                vec!["--ignored", "--exact", "a::needs_root_x", "needs_root_y"],
+                vec!["--ignored", "--exact", "a::needs_root_x"],
+            ]
+        );
     }
 }

@@ -15,7 +15,7 @@ use crate::commands::migrate::MigrateArgs;
 use crate::commands::notify::NotifyArgs;
 use crate::commands::post::PostArgs;
 use crate::commands::serve::ServeArgs;
-use crate::drill::plan::Fault;
+use crate::drill::fault_values;
 
 /// Elect one of many instances, tell it, take the job away in time
 ///
@@ -261,7 +261,7 @@ pub(crate) struct CandidateArgs {
     #[arg(long, value_name = "DURATION", env = "TENURE_TTL", hide_env_values = true)]
     pub(crate) ttl: Option<String>,
 
-    /// How often the lease is renewed [default: ttl/3, which is the most]
+    /// How often the lease is renewed [default and maximum: ttl/3]
     #[arg(long, value_name = "DURATION", env = "TENURE_RENEW_EVERY", hide_env_values = true)]
     pub(crate) renew_every: Option<String>,
 
@@ -363,8 +363,14 @@ pub(crate) struct DrillArgs {
     pub(crate) duration: String,
 
     /// Which faults, separated by commas [default: all that the store can have]
-    #[arg(long, value_name = "FAULTS", value_delimiter = ',', hide_possible_values = true)]
-    pub(crate) faults: Vec<Fault>,
+    #[arg(
+        long,
+        value_name = "FAULTS",
+        value_delimiter = ',',
+        value_parser = fault_values(),
+        hide_possible_values = true
+    )]
+    pub(crate) faults: Vec<tenure_drill::Fault>,
 
     /// The same seed gives the same faults in the same order [default: a new one, which is told]
     #[arg(long, value_name = "N")]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use tenure::{Error, ErrorKind};
+use tenure_drill::DrillError;
 
 /// The code that the process exits with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +26,13 @@ impl Exit {
     pub(crate) const FAILED: Exit = Exit(125);
 
     /// What a process exits with that a signal ended.
-    pub(crate) fn by_signal(signal: tenure_cli::process::Signal) -> Exit {
-        Exit::of_command(128 + signal.as_raw())
+    pub(crate) fn by_signal(signal: crate::process::Signal) -> Exit {
+        Exit::by_signal_number(signal.as_raw())
+    }
+
+    /// The same, by the number of the signal.
+    pub(crate) fn by_signal_number(signal: i32) -> Exit {
+        Exit::of_command(128 + signal)
     }
 
     /// The code of a command, as it was reported.
@@ -67,6 +73,16 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<DrillError> for Failure {
+    fn from(error: DrillError) -> Failure {
+        match error {
+            DrillError::Refused(sentence) => Failure::usage(sentence),
+            DrillError::Store(error) => Failure::from(error),
+            other => Failure { exit: Exit::FAILED, error: anyhow::anyhow!("{other}") },
+        }
+    }
+}
+
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Failure {
         Failure { exit: Exit::FAILED, error }
@@ -93,7 +109,7 @@ mod tests {
         {
             assert_eq!(code(kind), Exit::USAGE);
         }
-        assert_eq!(Exit::by_signal(tenure_cli::process::Signal::TERM), Exit(143));
+        assert_eq!(Exit::by_signal(crate::process::Signal::TERM), Exit(143));
         assert_eq!(Exit::of_command(7), Exit(7));
         assert_eq!(Exit::of_command(-1), Exit::FAILED);
     }

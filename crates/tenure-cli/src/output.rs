@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure::{BootClock, CandidateId, Event, Leader, Name, Reason, Time};
-use tenure_core::show_duration;
+pub(crate) use tenure_core::show_rounded as show_short;
 
 use crate::args::{Color, GlobalArgs, LogFormat};
 use crate::sink::Sink;
@@ -276,13 +276,6 @@ fn because(reason: Reason) -> &'static str {
     }
 }
 
-/// A duration to the millisecond, or to a tenth of a second where that is enough.
-pub(crate) fn show_short(span: Duration) -> String {
-    let step_ms = if span >= Duration::from_secs(1) { 100 } else { 1 };
-    let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX) / step_ms * step_ms;
-    show_duration(Duration::from_millis(millis))
-}
-
 fn millis(span: Duration) -> Value {
     json!(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
@@ -327,12 +320,6 @@ mod tests {
             let fields = event_fields(&event);
             assert_eq!(fields[0].0, "term", "{event:?}");
         }
-    }
-
-    #[test]
-    fn durations_are_rounded_for_people() {
-        assert_eq!(show_short(Duration::from_micros(2_345_678)), "2s300ms");
-        assert_eq!(show_short(Duration::from_micros(45_678)), "45ms");
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::fs;
 use std::io;
 
-use tenure_cli::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
+
+use crate::process::Signal;
 
 /// What a signal means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

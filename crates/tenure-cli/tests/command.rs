@@ -1,9 +1,12 @@
 //! The command: how it starts, what signals do to it, how it ends and what it leaves.
 //!
-//! These tests play tenure themselves, several at once in one process, as `tenure cron` will.
+//! These tests play tenure themselves, several at once in one process, as `tenure cron` will. They
+//! make that process a subreaper that reaps every child it does not know, so they have a binary of
+//! their own: elsewhere they would reap the children of other tests.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use std::ffi::OsString;
@@ -14,12 +17,12 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, kill_process, test_kill_process_group};
-use tenure_cli::process::{CannotStart, Keeper, Running, Signal, start};
+use tenure_cli::process::{CannotStart, GuardianHandle, Running, Signal, start};
 
 use common::*;
 
-fn keeper() -> Keeper {
-    Keeper::spawn_from(tenure()).unwrap()
+fn handle() -> GuardianHandle {
+    GuardianHandle::spawn_from(tenure()).unwrap()
 }
 
 fn argv(words: &[&str]) -> Vec<OsString> {
@@ -27,13 +30,13 @@ fn argv(words: &[&str]) -> Vec<OsString> {
 }
 
 /// Starts a shell script that finds its notes in `$NOTES`.
-fn sh(script: &str, notes: &Notes, keeper: &Keeper) -> Running {
-    start(&argv(&["sh", "-c", script]), [("NOTES", notes.path(""))], keeper).unwrap()
+fn sh(script: &str, notes: &Notes, handle: &GuardianHandle) -> Running {
+    start(&argv(&["sh", "-c", script]), [("NOTES", notes.path(""))], handle).unwrap()
 }
 
 fn refusal(words: &[&str]) -> CannotStart {
     // With a directory in it that may not be read, a missing command is one that may not be run.
-    start(&argv(words), [("PATH", "/usr/bin:/bin")], &keeper()).unwrap_err()
+    start(&argv(words), [("PATH", "/usr/bin:/bin")], &handle()).unwrap_err()
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
@@ -59,12 +62,12 @@ async fn the_exit_code_is_the_commands() {
         // nix knows no name for it.
         ("kill -40 $$", 168),
     ] {
-        let keeper = keeper();
-        let running = sh(script, &Notes::new(), &keeper);
+        let handle = handle();
+        let running = sh(script, &Notes::new(), &handle);
         assert_eq!(soon(running.wait()).await, expected, "{script}");
         assert_eq!(soon(running.wait()).await, expected, "{script}, asked again");
         assert_eq!(soon(running.gone()).await, expected, "{script}, until all is gone");
-        assert!(is_empty(keeper.group()));
+        assert!(is_empty(handle.group()));
     }
 }
 
@@ -85,33 +88,33 @@ async fn a_missing_command_is_127_and_one_that_cannot_be_executed_126() {
 }
 
 #[tokio::test]
-async fn a_keeper_is_good_for_one_command() {
-    let keeper = keeper();
+async fn a_guardian_is_good_for_one_command() {
+    let handle = handle();
     let notes = Notes::new();
-    let running = sh("exec sleep 99", &notes, &keeper);
-    let second = start(&argv(&["true"]), [("A", "b")], &keeper).unwrap_err();
+    let running = sh("exec sleep 99", &notes, &handle);
+    let second = start(&argv(&["true"]), [("A", "b")], &handle).unwrap_err();
     assert_eq!(second.code(), 125);
     drop(running);
-    assert!(is_empty(keeper.group()));
-    assert_eq!(start(&argv(&["true"]), [("A", "b")], &keeper).unwrap_err().code(), 125);
+    assert!(is_empty(handle.group()));
+    assert_eq!(start(&argv(&["true"]), [("A", "b")], &handle).unwrap_err().code(), 125);
 }
 
 #[tokio::test]
 async fn the_command_joins_the_guardians_group_and_gets_the_variables() {
-    let (keeper, notes) = (keeper(), Notes::new());
+    let (handle, notes) = (handle(), Notes::new());
     let script = r#"ps -o pgid= -p $$ >"$NOTES/group"; echo "$EXTRA $1" >"$NOTES/words""#;
     let envs = [("NOTES", notes.path("").into_os_string()), ("EXTRA", "from tenure".into())];
     let argv = argv(&["sh", "-c", script, "sh", "an argument"]);
-    let running = start(&argv, envs, &keeper).unwrap();
+    let running = start(&argv, envs, &handle).unwrap();
     assert_eq!(soon(running.gone()).await, 0);
-    assert_eq!(line_of(&notes.path("group")).trim(), keeper.group().to_string());
+    assert_eq!(line_of(&notes.path("group")).trim(), handle.group().to_string());
     assert_eq!(line_of(&notes.path("words")), "from tenure an argument");
 }
 
 #[tokio::test]
 async fn the_command_starts_with_no_signal_blocked_or_ignored() {
-    let (keeper, notes) = (keeper(), Notes::new());
-    let running = sh(r#"grep ^Sig /proc/self/status >"$NOTES/signals""#, &notes, &keeper);
+    let (handle, notes) = (handle(), Notes::new());
+    let running = sh(r#"grep ^Sig /proc/self/status >"$NOTES/signals""#, &notes, &handle);
     assert_eq!(soon(running.gone()).await, 0);
     let signals = fs::read_to_string(notes.path("signals")).unwrap();
     let own = fs::read_to_string("/proc/self/status").unwrap();
@@ -127,9 +130,9 @@ async fn the_command_starts_with_no_signal_blocked_or_ignored() {
 
 #[tokio::test]
 async fn term_reaches_the_group_even_if_it_is_stopped() {
-    let (keeper, notes) = (keeper(), Notes::new());
+    let (handle, notes) = (handle(), Notes::new());
     let script = r#"trap 'exit 5' TERM; echo >"$NOTES/up"; kill -STOP $$; while :; do :; done"#;
-    let running = sh(script, &notes, &keeper);
+    let running = sh(script, &notes, &handle);
     line_of(&notes.path("up"));
     eventually("the stop", || {
         let stats = processes();
@@ -137,30 +140,30 @@ async fn term_reaches_the_group_even_if_it_is_stopped() {
     });
     running.signal_group(Signal::TERM).unwrap();
     assert_eq!(soon(running.gone()).await, 5);
-    assert!(is_empty(keeper.group()));
+    assert!(is_empty(handle.group()));
 }
 
 #[tokio::test]
 async fn a_command_that_traps_term_is_killed() {
-    let (keeper, notes) = (keeper(), Notes::new());
+    let (handle, notes) = (handle(), Notes::new());
     let script = r#"trap 'echo >"$NOTES/term"' TERM; echo >"$NOTES/up"; while :; do sleep 9; done"#;
-    let running = sh(script, &notes, &keeper);
+    let running = sh(script, &notes, &handle);
     line_of(&notes.path("up"));
-    let all = watch_group(keeper.group(), 3);
+    let all = watch_group(handle.group(), 3);
     running.signal_group(Signal::TERM).unwrap();
     line_of(&notes.path("term"));
     running.kill();
     assert_eq!(soon(running.gone()).await, 137);
     assert!(all.iter().all(|process| !process.is_alive()));
-    assert!(is_empty(keeper.group()));
+    assert!(is_empty(handle.group()));
 }
 
 #[tokio::test]
 async fn a_signal_for_the_main_process_alone_spares_its_children() {
-    let (keeper, notes) = (keeper(), Notes::new());
+    let (handle, notes) = (handle(), Notes::new());
     let script = r#"trap 'echo >"$NOTES/usr1"' USR1; sleep 99 & echo $! >"$NOTES/child"
                     while :; do wait; done"#;
-    let running = sh(script, &notes, &keeper);
+    let running = sh(script, &notes, &handle);
     let child = Watched::new(line_of(&notes.path("child")).parse().unwrap());
     running.signal_main(Signal::USR1).unwrap();
     line_of(&notes.path("usr1"));
@@ -173,106 +176,106 @@ async fn a_signal_for_the_main_process_alone_spares_its_children() {
 
 #[tokio::test]
 async fn a_grandchild_that_outlives_the_main_process_is_killed() {
-    let (keeper, notes) = (keeper(), Notes::new());
+    let (handle, notes) = (handle(), Notes::new());
     let script = r#"sleep 99 & echo $! >"$NOTES/child"
                     until [ -e "$NOTES/go" ]; do sleep 0.01; done; exit 3"#;
-    let running = sh(script, &notes, &keeper);
+    let running = sh(script, &notes, &handle);
     let child = Watched::new(line_of(&notes.path("child")).parse().unwrap());
     assert!(child.is_alive());
     fs::write(notes.path("go"), "").unwrap();
     assert_eq!(soon(running.gone()).await, 3);
     assert!(!child.is_alive());
-    assert!(is_empty(keeper.group()));
+    assert!(is_empty(handle.group()));
 }
 
 #[tokio::test]
 async fn kill_0_in_the_command_does_not_end_the_guardian() {
-    let (keeper, notes) = (keeper(), Notes::new());
+    let (handle, notes) = (handle(), Notes::new());
     let script = r#"trap '' TERM HUP SEGV; kill 0; kill -HUP 0; kill -SEGV 0
                     echo >"$NOTES/up"; exec sleep 99"#;
-    let running = sh(script, &notes, &keeper);
+    let running = sh(script, &notes, &handle);
     line_of(&notes.path("up"));
-    let guardian = Watched::new(keeper.pid());
+    let guardian = Watched::new(handle.pid());
     assert!(guardian.is_alive());
     // And it still does its work.
-    keeper.set_deadline(Some(now())).unwrap();
+    handle.set_deadline(Some(now())).unwrap();
     assert_eq!(soon(running.wait()).await, 137);
     guardian.ends();
 }
 
 #[tokio::test]
 async fn kill_9_0_in_the_command_is_noticed() {
-    let (keeper, notes) = (keeper(), Notes::new());
-    let running = sh("sleep 99 & kill -9 0", &notes, &keeper);
-    soon(keeper.gone()).await;
-    assert!(keeper.set_deadline(Some(now())).is_err());
+    let (handle, notes) = (handle(), Notes::new());
+    let running = sh("sleep 99 & kill -9 0", &notes, &handle);
+    soon(handle.gone()).await;
+    assert!(handle.set_deadline(Some(now())).is_err());
     assert_eq!(soon(running.gone()).await, 137);
-    assert!(is_empty(keeper.group()));
+    assert!(is_empty(handle.group()));
 }
 
 #[tokio::test]
 async fn no_signal_but_kill_ends_the_guardian() {
-    let keeper = keeper();
-    let guardian = Watched::new(keeper.pid());
+    let handle = handle();
+    let guardian = Watched::new(handle.pid());
     for signal in (1..32).filter_map(Signal::from_named_raw) {
         if ![Signal::KILL, Signal::STOP].contains(&signal) {
-            kill_process(pid_of(keeper.pid()), signal).unwrap();
+            kill_process(pid_of(handle.pid()), signal).unwrap();
         }
     }
     // It reads its orders after the signals, so it has survived them when it obeys.
     let deadline = now() + Duration::from_millis(100);
-    keeper.set_deadline(Some(deadline)).unwrap();
+    handle.set_deadline(Some(deadline)).unwrap();
     guardian.ends();
     assert!(now() >= deadline, "a signal ended it");
 }
 
 #[tokio::test]
 async fn the_death_of_the_guardian_is_told_only_if_it_is_unexpected() {
-    let keeper = keeper();
-    kill_process(pid_of(keeper.pid()), Signal::KILL).unwrap();
-    soon(keeper.gone()).await;
-    soon(keeper.gone()).await;
+    let handle = handle();
+    kill_process(pid_of(handle.pid()), Signal::KILL).unwrap();
+    soon(handle.gone()).await;
+    soon(handle.gone()).await;
 
-    let keeper = self::keeper();
-    let running = sh("exit 0", &Notes::new(), &keeper);
+    let handle = self::handle();
+    let running = sh("exit 0", &Notes::new(), &handle);
     soon(running.gone()).await;
-    let mut gone = pin!(keeper.gone());
+    let mut gone = pin!(handle.gone());
     let told = tokio::time::timeout(Duration::from_millis(20), &mut gone).await;
     assert!(told.is_err(), "its end was ours");
 }
 
 #[tokio::test]
 async fn no_command_begins_without_its_guardian() {
-    let (keeper, notes) = (keeper(), Notes::new());
-    kill_process(pid_of(keeper.pid()), Signal::KILL).unwrap();
-    soon(keeper.gone()).await;
+    let (handle, notes) = (handle(), Notes::new());
+    kill_process(pid_of(handle.pid()), Signal::KILL).unwrap();
+    soon(handle.gone()).await;
     let touched = notes.path("touched");
     let words = argv(&["touch", touched.to_str().unwrap()]);
-    assert_eq!(start(&words, [("A", "b")], &keeper).unwrap_err().code(), 125);
-    drop(keeper);
+    assert_eq!(start(&words, [("A", "b")], &handle).unwrap_err().code(), 125);
+    drop(handle);
     assert!(!touched.exists());
 }
 
 #[tokio::test]
 async fn a_guardian_that_does_not_read_its_orders_is_broken_and_not_waited_for() {
-    let keeper = keeper();
-    kill_process(pid_of(keeper.pid()), Signal::STOP).unwrap();
-    let refused = (0..100_000).find_map(|_| keeper.set_deadline(Some(now())).err());
+    let handle = handle();
+    kill_process(pid_of(handle.pid()), Signal::STOP).unwrap();
+    let refused = (0..100_000).find_map(|_| handle.set_deadline(Some(now())).err());
     assert_eq!(refused.unwrap().kind(), std::io::ErrorKind::WouldBlock);
-    let guardian = Watched::new(keeper.pid());
-    drop(keeper);
+    let guardian = Watched::new(handle.pid());
+    drop(handle);
     assert!(!guardian.is_alive());
 }
 
 #[tokio::test]
 async fn dropping_either_handle_kills_the_group() {
-    for drop_the_keeper in [true, false] {
-        let (keeper, notes) = (keeper(), Notes::new());
-        let running = sh("sleep 99 & sleep 98 & wait", &notes, &keeper);
-        let group = keeper.group();
+    for drop_the_handle in [true, false] {
+        let (handle, notes) = (handle(), Notes::new());
+        let running = sh("sleep 99 & sleep 98 & wait", &notes, &handle);
+        let group = handle.group();
         let all = watch_group(group, 4);
-        if drop_the_keeper {
-            drop(keeper);
+        if drop_the_handle {
+            drop(handle);
             all.iter().for_each(Watched::ends);
             assert_eq!(soon(running.gone()).await, 137);
         } else {
@@ -285,10 +288,10 @@ async fn dropping_either_handle_kills_the_group() {
 
 #[tokio::test]
 async fn a_main_process_that_leaves_the_group_is_still_signalled_and_killed() {
-    let (keeper, notes) = (keeper(), Notes::new());
+    let (handle, notes) = (handle(), Notes::new());
     let script = r#"trap 'echo >"$NOTES/term"' TERM; echo >"$NOTES/up"; while :; do sleep 9; done"#;
     let words = argv(&["setsid", "sh", "-c", script]);
-    let running = start(&words, [("NOTES", notes.path(""))], &keeper).unwrap();
+    let running = start(&words, [("NOTES", notes.path(""))], &handle).unwrap();
     line_of(&notes.path("up"));
     assert!(processes().iter().any(|stat| stat.pid == running.pid() && stat.group == stat.pid));
     running.signal_group(Signal::TERM).unwrap();
@@ -305,10 +308,10 @@ async fn a_main_process_that_leaves_the_group_is_still_signalled_and_killed() {
 
 #[tokio::test]
 async fn the_cgroup_is_removed_when_all_is_gone() {
-    let (keeper, notes) = (self::keeper(), Notes::new());
+    let (handle, notes) = (self::handle(), Notes::new());
     let script = r#"grep ^0:: /proc/self/cgroup >"$NOTES/cgroup"
                     for i in 1 2 3 4 5 6 7 8 9; do setsid sleep 99 & done; exec sleep 98"#;
-    let running = sh(script, &notes, &keeper);
+    let running = sh(script, &notes, &handle);
     if !running.is_confined() {
         skipped("no cgroup can be made here (needs root and a cgroup2 mount)");
         return;
@@ -328,8 +331,8 @@ async fn the_cgroup_is_removed_when_all_is_gone() {
     soon(running.gone()).await;
     assert!(!dir.exists(), "{}", dir.display());
 
-    let keeper = self::keeper();
-    let running = sh("exit 0", &notes, &keeper);
+    let handle = self::handle();
+    let running = sh("exit 0", &notes, &handle);
     assert!(!left_behind.exists(), "the leftover of a dead tenure");
     soon(running.gone()).await;
 }

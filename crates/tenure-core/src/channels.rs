@@ -16,7 +16,7 @@ pub const KEY_MEMORY: Duration = Duration::from_secs(24 * 3600);
 /// # Contract
 /// What implementors owe. `tenure-testkit` has a suite that checks it. Payloads, keys and channel
 /// names are data, always bound, never spliced into a command. Callers have checked them against
-/// [`limits`](Channels::limits).
+/// [`limits`](Channels::limits), as [`ChannelsExt`] does.
 ///
 /// - `notify`: whoever listens now gets it at most once; nothing is kept for later.
 /// - `listen`: ends only once everything that is sent from now on will be seen, and the inbox
@@ -109,6 +109,54 @@ pub trait Channels: Send + Sync {
         ids: &'a [u64],
     ) -> BoxFuture<'a, Result<u64, Error>>;
 }
+
+/// What users of channels enjoy on top of the contract: calls that check what they are given before
+/// they ask the store.
+///
+/// # Cancel safety
+/// As for the calls of [`Channels`] that they make.
+pub trait ChannelsExt: Channels {
+    /// Sends JSON to the current leader: at most once, lost if nobody leads.
+    ///
+    /// # Errors
+    /// `Config` if the payload is not JSON or too long (the limit is named), or there can't be such
+    /// a channel; nothing is sent then. Else what kept the store from sending it.
+    fn send_notice<'a>(
+        &'a self,
+        election: &'a Name,
+        channel: &'a str,
+        payload: &'a str,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.limits().check_notice(channel, payload)?;
+            self.notify(election, channel, payload).await
+        })
+    }
+
+    /// Keeps messages until the leader acknowledges them; one answer for each, in order. Up to the
+    /// store's limit of a batch they are kept all or none; more are split.
+    ///
+    /// # Errors
+    /// `Config` if one of them can't be sent; nothing is kept then. Else what kept the store from
+    /// taking them.
+    fn send_posts<'a>(
+        &'a self,
+        election: &'a Name,
+        posts: &'a [Post],
+    ) -> BoxFuture<'a, Result<Vec<Posted>, Error>> {
+        Box::pin(async move {
+            let limits = self.limits();
+            posts.iter().try_for_each(|post| limits.check_post(post))?;
+            let mut posted = Vec::with_capacity(posts.len());
+            for batch in posts.chunks(limits.batch.max(1)) {
+                posted.extend(self.post(election, batch).await?);
+            }
+            Ok(posted)
+        })
+    }
+}
+
+impl<C: Channels + ?Sized> ChannelsExt for C {}
 
 /// What arrives while leading.
 pub trait Inbox: Send {

@@ -80,6 +80,22 @@ pub fn show_duration(span: Duration) -> String {
     text
 }
 
+/// Writes a duration to the millisecond, or to a tenth of a second where that is enough.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tenure_core::show_rounded;
+///
+/// assert_eq!(show_rounded(Duration::from_micros(2_345_678)), "2s300ms");
+/// assert_eq!(show_rounded(Duration::from_micros(45_678)), "45ms");
+/// ```
+pub fn show_rounded(span: Duration) -> String {
+    let step_ms = if span >= Duration::from_secs(1) { 100 } else { 1 };
+    let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX) / step_ms * step_ms;
+    show_duration(Duration::from_millis(millis))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

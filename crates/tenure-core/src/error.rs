@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// What was asked for cannot be: a name, a duration, a URL. Mend the input.
+    /// What was asked for cannot be: a name, a duration, a URL. Fix the input.
     Config,
     /// The store did not answer, or answered that it cannot now. Try again.
     Unavailable,

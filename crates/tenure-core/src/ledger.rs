@@ -331,7 +331,8 @@ pub enum Transactions {
 /// forgets one. **once_record** tells the record of a key, **once_history** those of all keys, the
 /// latest claimed first.
 ///
-/// Names of jobs, schedules and keys are data, never part of a command.
+/// Names of jobs, schedules and keys are data, never part of a command. Callers have checked names,
+/// keys and the number of steps, as [`LedgerExt`](crate::LedgerExt) does.
 ///
 /// # Cancel safety
 /// `record`, `request` and `once` are not: if a future is dropped it may have been done or not.

@@ -30,37 +30,55 @@
 //! No lease can stop a paused process from acting late. A fence can: give [`Term`] to every write.
 
 mod channels;
+mod checkup;
 mod clock;
+mod columns;
 mod duration;
+mod elections;
 mod error;
+mod hint_queue;
 mod identity;
+mod kind;
 mod ledger;
+mod ledger_ext;
 mod machine;
+mod migrate;
 mod once;
 mod op;
+mod proc_stat;
 mod secret;
 mod store;
+pub mod sync;
 mod term;
 mod time;
 mod timing;
+mod witness;
 
 pub use channels::{
-    Acknowledged, Arrival, ChannelBacklog, Channels, DeadLetter, Delivery, Inbox, KEY_MEMORY,
-    Limits, Post, Posted, Taken, is_json,
+    Acknowledged, Arrival, ChannelBacklog, Channels, ChannelsExt, DeadLetter, Delivery, Inbox,
+    KEY_MEMORY, Limits, Post, Posted, Taken, is_json,
 };
+pub use checkup::{Checkup, CheckupReport, Finding, Level};
 pub use clock::Clock;
-pub use duration::{parse_duration, show_duration};
+pub use columns::{OnceColumns, StepColumns};
+pub use duration::{parse_duration, show_duration, show_rounded};
+pub use elections::Elections;
 pub use error::{Error, ErrorKind};
+pub use hint_queue::{HintQueue, HintSender};
 pub use identity::{CandidateId, Holder, Name};
+pub use kind::{StoreConfig, StoreKind, scheme_of};
 pub use ledger::{
     JobProgress, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked, Tick, TickEnd,
     TickRecord, TickState, Transactions, check_job_name,
 };
+pub use ledger_ext::LedgerExt;
 #[cfg(feature = "sabotage")]
 pub use machine::Sabotage;
 pub use machine::{Action, Actions, Input, Machine, Past, Pick, Reason, Report, Settings};
+pub use migrate::{Migrate, Migrated};
 pub use once::{OnceEnd, OnceMark, OnceRecord, OnceState, OnceStep, check_once_key, decide_once};
 pub use op::{Grant, Lease, Metadata, Op, Outcome, Reply, Sight};
+pub use proc_stat::ProcStat;
 pub use secret::Secret;
 pub use store::{
     BoxFuture, Expiry, Hint, Hints, NoHints, RELEASE_MEMORY, Store, StoreExt, StoreInfo,
@@ -68,3 +86,4 @@ pub use store::{
 pub use term::Term;
 pub use time::Time;
 pub use timing::Timing;
+pub use witness::Witness;

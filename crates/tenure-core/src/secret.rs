@@ -40,6 +40,18 @@ impl From<String> for Secret {
     }
 }
 
+impl From<&str> for Secret {
+    fn from(text: &str) -> Secret {
+        Secret::new(text)
+    }
+}
+
+impl From<&Secret> for Secret {
+    fn from(secret: &Secret) -> Secret {
+        secret.clone()
+    }
+}
+
 impl FromStr for Secret {
     type Err = Infallible;
 

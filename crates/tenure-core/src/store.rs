@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::{Channels, Error, Ledger, Name, Op, Reply, Sight, Term};
+use crate::{
+    Channels, Checkup, Elections, Error, Ledger, Migrate, Name, Op, Reply, Sight, Term, Witness,
+};
 
 /// A boxed future, as object-safe traits need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -46,9 +48,16 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// - After a release or an ask, the store hints to other candidates, after the change is durable.
 ///
 /// A store takes names, identities and metadata as data, never as part of a command.
+///
+/// **The faces** (`channels` to `migrate`) are what a store can do beyond that; each is `None`
+/// where it can't. A store that wraps another one forwards all of them, under
+/// `deny(clippy::missing_trait_methods)`.
 pub trait Store: Send + Sync + 'static {
     /// Carries out a batch of at most `info().batch_limit` ops, with one reply for each, in the
     /// same order.
+    ///
+    /// It is polled on the thread that renews the leases of all elections, so it must not block:
+    /// what waits for a disk or a lock belongs on another thread.
     ///
     /// # Cancel safety
     /// Not cancel safe: if the future is dropped each op may have been done or not.
@@ -65,6 +74,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// The cron ledger, if this store keeps one.
     fn ledger(&self) -> Option<&dyn Ledger>;
+
+    /// The list of elections, if this store can tell it.
+    fn elections(&self) -> Option<&dyn Elections>;
+
+    /// How leases of the dead are given back, if this store allows that.
+    fn witness(&self) -> Option<&dyn Witness>;
+
+    /// What a doctor looks at, beyond [`info`](Store::info) and round trips.
+    fn checkup(&self) -> Option<&dyn Checkup>;
+
+    /// What sets this store up, if it needs that.
+    fn migrate(&self) -> Option<&dyn Migrate>;
 }
 
 /// How long a store remembers at least which acquires a release has overtaken.
@@ -122,6 +143,8 @@ pub struct StoreInfo {
     pub expiry: Expiry,
     /// Whether terms survive a crash of the store.
     pub durable_terms: bool,
+    /// Whether every term is at least the store's own clock in milliseconds of Unix time.
+    pub terms_follow_clock: bool,
     /// Whether a leader keeps its lease over a restart of the store.
     pub survives_restart: bool,
     /// Whether a dead leader is succeeded at once, before its lease runs out.
@@ -153,6 +176,7 @@ impl StoreInfo {
             address: address.into(),
             expiry: Expiry::StoreClock,
             durable_terms: false,
+            terms_follow_clock: false,
             survives_restart: false,
             sees_death: false,
             hints: false,

@@ -21,7 +21,7 @@ use std::num::NonZeroU64;
 pub struct Term(NonZeroU64);
 
 impl Term {
-    /// The first term of an election that nobody ever led.
+    /// The first term of an election that was never led.
     pub const FIRST: Term = Term(NonZeroU64::MIN);
     /// The last number that a term may have: 2^53 - 1.
     pub const MAX: Term = match NonZeroU64::new((1 << 53) - 1) {

@@ -6,12 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::{BootClock, Clock, Election, Error, ErrorKind, Store};
-use tenure_core::{Ledger, Tick, TickRecord, Transactions, check_job_name};
+use tenure::runtime::Spawner;
+use tenure::{Clock, Election, Error, ErrorKind, Store};
+use tenure_core::{Ledger, LedgerExt as _, Tick, TickRecord, Transactions, check_job_name};
 use tokio::sync::watch;
 
+use crate::engine::Engine;
 use crate::job::check_most;
-use crate::reign::Reign;
 use crate::{CronEvent, Delivery, Job, Missed, SystemWall, WallClock};
 
 /// All jobs, by name.
@@ -71,13 +72,20 @@ impl Core {
         self.store.ledger().ok_or_else(|| no_ledger(&*self.store))
     }
 
+    /// Where jobs run: on the runtime that polls this.
+    pub(crate) fn tasks(&self) -> Result<Spawner, Error> {
+        self.election.runtime().tasks().ok_or_else(|| {
+            Error::config("jobs need a tokio runtime to run on; call `run` inside one")
+        })
+    }
+
     pub(crate) fn tell(&self, event: CronEvent) {
         tracing::debug!(election = %self.election.name(), ?event, "cron");
         let Some(tell) = &self.tell else { return };
         // Whoever listens must not be able to end a tick, let alone the reign.
         if catch_unwind(AssertUnwindSafe(|| tell(&event))).is_err() {
             let election = self.election.name();
-            tracing::error!(%election, event = event.name(), "on_event panicked; mend it");
+            tracing::error!(%election, event = event.name(), "on_event panicked; fix it");
         }
     }
 
@@ -95,7 +103,7 @@ impl Cron {
             election: election.clone(),
             store,
             jobs: Vec::new(),
-            clock: Arc::new(BootClock),
+            clock: election.runtime().clock(),
             wall: Arc::new(SystemWall),
             tell: None,
         }
@@ -113,7 +121,7 @@ impl Cron {
     /// nobody acts for the election's candidate any more.
     pub async fn run(&self) -> Result<(), Error> {
         let core = &self.core;
-        core.election.lead_each(|tenure| Reign::run(core.clone(), tenure)).await
+        core.election.lead_each(|tenure| Engine::run(core.clone(), tenure)).await
     }
 
     /// Asks the leader, whichever instance that is, to run a job now.
@@ -124,7 +132,7 @@ impl Cron {
     /// # Errors
     /// Whatever kept the store from noting it.
     pub async fn trigger(&self, job: &str) -> Result<Tick, Error> {
-        self.core.ledger()?.request(self.core.election.name(), job).await
+        self.core.ledger()?.request_job(self.core.election.name(), job).await
     }
 
     /// What happened to the ticks of a job, or of all, the latest scheduled first.

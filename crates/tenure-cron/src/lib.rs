@@ -1,12 +1,12 @@
 #![doc = include_str!("../README.md")]
 
 mod cron;
+mod engine;
 mod event;
 mod job;
-mod reign;
+mod ledger_writer;
 mod run;
 mod schedule;
-mod scribe;
 mod wall;
 
 pub use cron::{Cron, CronBuilder};

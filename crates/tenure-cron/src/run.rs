@@ -78,6 +78,12 @@ impl Run {
     }
 }
 
+impl AsRef<Tenure> for Run {
+    fn as_ref(&self) -> &Tenure {
+        &self.tenure
+    }
+}
+
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Run")

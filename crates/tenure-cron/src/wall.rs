@@ -16,7 +16,7 @@ pub trait WallClock: Send + Sync + 'static {
 pub struct SystemWall;
 
 impl WallClock for SystemWall {
-    #[allow(clippy::disallowed_methods, reason = "the one place that reads the time of day")]
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the time of day")]
     fn now_unix_ms(&self) -> i64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

@@ -1,10 +1,11 @@
 //! Those who listen to what happens: each event is written once and shared by all.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use axum::body::Bytes;
 use serde_json::Value;
+use tenure::core::sync::lock;
 use tokio::sync::mpsc;
 
 use crate::hub::LOOKS_AT_ONCE;
@@ -131,7 +132,7 @@ impl Clients {
 
     // A std mutex: it is held while frames are queued, never across an await.
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 }
 

@@ -1,13 +1,14 @@
 //! Who may ask for what: the host that is named, the token, and the headers of every answer.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{self, HeaderMap, HeaderValue, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::json;
+use tenure::core::sync;
 
 use crate::problem::Problem;
 use crate::sidecar::Inner;
@@ -75,11 +76,11 @@ pub(crate) fn harden(response: &mut Response) {
 impl Gate {
     /// Asks for this token from now on.
     pub(crate) fn set_token(&self, token: Token) {
-        *self.token.write().unwrap_or_else(PoisonError::into_inner) = Some(token);
+        *sync::write(&self.token) = Some(token);
     }
 
     fn token(&self) -> Option<Token> {
-        self.token.read().unwrap_or_else(PoisonError::into_inner).clone()
+        sync::read(&self.token).clone()
     }
 
     pub(crate) fn check<B>(

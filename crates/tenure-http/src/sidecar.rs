@@ -1,12 +1,13 @@
 //! Watches elections, and makes routes of what it sees.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::http::{self, Method, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
+use tenure::core::sync::lock;
 use tenure::{Election, Error};
 use tokio::task::JoinSet;
 
@@ -106,7 +107,7 @@ impl Sidecar {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner).abort_all();
+        lock(&self.tasks).abort_all();
     }
 }
 

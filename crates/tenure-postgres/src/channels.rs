@@ -1,9 +1,9 @@
-//! Messages: plain NOTIFY for notices, a table for posts, on connections of their own.
+//! Messages: plain NOTIFY for notices, a table for posts.
 //!
-//! The decisions about posts are made by functions in the database; this owns the words. Renewals
-//! never wait behind a message: they have another connection.
+//! The decisions about posts are made by functions in the database; this owns the words. Messages
+//! have a connection of their own, on which they are sent, taken and heard, and which the ledger
+//! shares: a renewal never waits behind one.
 
-use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,50 +14,61 @@ use tenure_core::{
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
+use crate::clock::now;
 use crate::config::PostgresConfig;
+use crate::connector::Connector;
 use crate::error;
 use crate::fence::STALE;
-use crate::inbox::Switchboard;
-use crate::link::Link;
-use crate::outbox::Outbox;
+use crate::inbox::Inboxes;
+use crate::listener::NotifyListener;
+use crate::notices::NoticeSender;
 
 /// NOTIFY takes less than 8,000 bytes, and the name of a channel is an identifier.
 const NOTICE_BYTES: usize = 7_999;
 const CHANNEL_BYTES: usize = 63;
 
+/// How long a post waits for those of others that are not committed (M3).
+const POST_WAIT: Duration = Duration::from_secs(2);
+
 /// A statement's values with their types.
 type Values<'a> = [(&'a (dyn ToSql + Sync), Type)];
 
 /// The messages of one database: the stores of both kinds share it.
-pub(crate) struct Mail {
+pub(crate) struct PostgresChannels {
     config: Arc<PostgresConfig>,
-    /// For whoever leads, and for notices.
-    link: Arc<Link>,
-    /// For posts, which may have to wait for those of others (M3).
-    posts: Link,
-    outbox: Arc<Outbox>,
-    board: Arc<Switchboard>,
+    connector: Arc<Connector>,
+    /// The one of the elections, for what this process tells itself.
+    elections: Arc<Connector>,
+    listener: Arc<NotifyListener>,
+    notices: Arc<NoticeSender>,
+    inboxes: Arc<Inboxes>,
 }
 
-impl Mail {
-    /// Nothing is connected before it is used.
-    pub(crate) fn new(config: Arc<PostgresConfig>) -> Mail {
-        let link = Arc::new(Link::new(config.clone(), None));
-        let outbox = Arc::new(Outbox::new(link.clone()));
-        let board = Arc::new(Switchboard::new(config.clone()));
-        Mail { posts: Link::new(config.clone(), None), config, link, outbox, board }
+impl PostgresChannels {
+    /// Sends, takes and hears on this connection. Nothing is connected before it is used.
+    pub(crate) fn new(
+        config: Arc<PostgresConfig>,
+        connector: Arc<Connector>,
+        elections: Arc<Connector>,
+    ) -> PostgresChannels {
+        let listener = Arc::new(NotifyListener::new(config.clone(), connector.clone()));
+        // Each inbox that is opened finds it out.
+        listener.assume_direct();
+        let notices = Arc::new(NoticeSender::new(connector.clone()));
+        let inboxes = Inboxes::new(config.clone(), listener.clone());
+        PostgresChannels { config, connector, elections, listener, notices, inboxes }
     }
 
     async fn query(&self, template: &str, values: &Values<'_>) -> Result<Vec<Row>, Error> {
         let sql = self.config.names.render(template);
-        self.link.query(&sql, values).await
+        self.connector.query(&sql, values).await
     }
 
     /// Tells leaders that something was posted; a lost hint costs time only (I5).
     async fn wake(&self, election: &str) {
         let channel = self.config.names.posts_channel();
         let values: &Values<'_> = &[(&channel, Type::TEXT), (&election, Type::TEXT)];
-        if let Err(error) = self.posts.query(include_str!("sql/notify.sql"), values).await {
+        if let Err(error) = self.connector.query(include_str!("sql/notify.sql"), values).await {
             tracing::debug!(%error, "the leader could not be told of a post; it looks by itself");
         }
     }
@@ -75,8 +86,14 @@ impl Mail {
         ];
         // The wake-up is sent right behind, on the same session: it comes after the commit (M2).
         let sql = self.config.names.render(include_str!("sql/post.sql"));
-        let (rows, ()) = tokio::join!(self.posts.query(&sql, values), self.wake(election));
-        let rows = rows?;
+        let began = now();
+        let rows = loop {
+            let (rows, ()) = tokio::join!(self.connector.query(&sql, values), self.wake(election));
+            match rows {
+                Err(error) if error::is_locked(&error) && began.elapsed() < POST_WAIT => {}
+                rows => break rows?,
+            }
+        };
         if rows.len() != posts.len() {
             return Err(odd());
         }
@@ -117,7 +134,7 @@ impl Mail {
         let election = election.as_str();
         let ids: Vec<i64> = ids.iter().map(|id| column(*id)).collect();
         let values: &Values<'_> = &[(&election, Type::TEXT), (&ids, Type::INT8_ARRAY)];
-        let rows = self.posts.query(&self.config.names.render(template), values).await?;
+        let rows = self.query(template, values).await?;
         if template.contains("RETURNING") {
             return Ok(rows.len() as u64);
         }
@@ -125,7 +142,7 @@ impl Mail {
     }
 }
 
-impl Channels for Mail {
+impl Channels for PostgresChannels {
     fn limits(&self) -> Limits {
         let mut limits = Limits::new(error::STORE);
         limits.channel_bytes = CHANNEL_BYTES;
@@ -140,7 +157,7 @@ impl Channels for Mail {
         payload: &'a str,
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            let sent = self.outbox.send(channel, payload).await;
+            let sent = self.notices.send(channel, payload).await;
             sent.map_err(|error| error.during("notify"))
         })
     }
@@ -165,7 +182,7 @@ impl Channels for Mail {
         channels: &'a [String],
     ) -> BoxFuture<'a, Result<Box<dyn Inbox>, Error>> {
         Box::pin(async move {
-            let inbox = self.board.listen(election, channels).await;
+            let inbox = self.inboxes.listen(election, channels, &self.elections).await;
             inbox.map_err(|error| error.during("listen"))
         })
     }
@@ -285,16 +302,15 @@ impl Channels for Mail {
     }
 }
 
-impl Drop for Mail {
+impl Drop for PostgresChannels {
     fn drop(&mut self) {
-        self.board.close();
+        self.listener.close();
     }
 }
 
 /// Whether the fence has refused the term.
 fn is_stale(error: &Error) -> bool {
-    let driver = error.source().and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
-    driver.and_then(tokio_postgres::Error::code).is_some_and(|code| code.code() == STALE)
+    error::code(error) == Some(STALE)
 }
 
 fn get<'a, T: FromSql<'a>>(row: &'a Row, index: usize) -> Result<T, Error> {

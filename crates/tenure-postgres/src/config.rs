@@ -2,17 +2,16 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Error, parse_duration};
+use tenure_core::{Error, Secret, Store, StoreConfig, StoreKind, parse_duration};
 use tokio_postgres::config::TargetSessionAttrs;
 
 use crate::hosts::{self, Hosts};
 use crate::names::Names;
 use crate::passfile::Passfile;
-#[cfg(feature = "tokio-postgres")]
-use crate::pool::{Borrowed, Pool};
-use crate::store::PostgresStore;
+use crate::store::{PostgresStore, TTL_MIN};
 use crate::tls;
 
 /// How long a connection may take until it is of use.
@@ -21,7 +20,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a call may take before its outcome is unknown.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long after the end of a lease a fenced transaction is let alone.
+/// How long after the end of a lease a fenced transaction is left alone.
 const FENCE_GRACE: Duration = Duration::from_secs(10);
 
 /// The schema and the table, unless a URL names others.
@@ -169,44 +168,39 @@ impl PostgresConfig {
     /// A handle onto the store. Nothing is connected yet: the first call does that, and a server
     /// that is away is an unknown outcome like any other.
     pub fn open(self) -> PostgresStore {
-        PostgresStore::open_with(self, None)
+        PostgresStore::new(self)
+    }
+}
+
+/// The URLs of this store.
+pub const POSTGRES: StoreKind =
+    StoreKind { forms: &["postgres://"], aliases: &["postgresql"], default_url: None, parse };
+
+fn parse(url: &Secret) -> Result<Arc<dyn StoreConfig>, Error> {
+    Ok(Arc::new(PostgresConfig::from_url(url.expose())?))
+}
+
+impl StoreConfig for PostgresConfig {
+    fn address(&self) -> String {
+        self.address()
     }
 
-    /// A handle onto the store that borrows connections from a pool of yours for everything but
-    /// renewals and hints, which have connections of tenure's own: a pool may be used up just when
-    /// a lease has to be renewed. While it lends nothing in time, it is done without it.
-    ///
-    /// `borrow` gets a connection from whichever pool you have, and `client` tells where in it the
-    /// client is; in most, `|lent| lent` will do. The pool must lead to the database of the URL.
-    ///
-    /// # Examples
-    /// ```no_run
-    /// use deadpool_postgres::{Object, Pool};
-    /// use tenure_postgres::{PostgresConfig, PostgresStore};
-    ///
-    /// fn open(pool: Pool) -> Result<PostgresStore, tenure_core::Error> {
-    ///     let config = PostgresConfig::from_url("postgres://app:secret@db/shop")?;
-    ///     let borrow = move || {
-    ///         let pool = pool.clone();
-    ///         async move { pool.get().await }
-    ///     };
-    ///     Ok(config.open_with_pool(borrow, |lent: &Object| lent))
-    /// }
-    /// ```
-    #[cfg(feature = "tokio-postgres")]
-    pub fn open_with_pool<P, F, C, E>(
-        self,
-        borrow: P,
-        client: fn(&C) -> &tokio_postgres::Client,
-    ) -> PostgresStore
-    where
-        P: Fn() -> F + Send + Sync + 'static,
-        F: Future<Output = Result<C, E>> + Send + 'static,
-        C: Send + Sync + 'static,
-        E: fmt::Display,
-    {
-        let pool = Pool::new(Borrowed { borrow, client });
-        PostgresStore::open_with(self, Some(pool))
+    fn min_ttl(&self) -> Duration {
+        TTL_MIN
+    }
+
+    /// What a server has is known when it was asked.
+    fn is_missing(&self) -> bool {
+        false
+    }
+
+    /// No proof of death is used here (D4).
+    fn childless(&self) -> Arc<dyn StoreConfig> {
+        Arc::new(self.clone())
+    }
+
+    fn open(&self) -> Result<Arc<dyn Store>, Error> {
+        Ok(Arc::new(self.clone().open()))
     }
 }
 
@@ -248,9 +242,9 @@ impl<'a> Options<'a> {
                 Some(("table", value)) => options.table = decoded("table", value)?,
                 Some(("fence_grace", value)) => options.fence_grace = grace(value)?,
                 Some(("sslmode", value)) => tls.mode = Some(decoded("sslmode", value)?),
-                Some(("sslrootcert", path)) => tls.root = Some(decoded("sslrootcert", path)?),
-                Some(("sslcert", path)) => tls.certificate = Some(decoded("sslcert", path)?),
-                Some(("sslkey", path)) => tls.key = Some(decoded("sslkey", path)?),
+                Some(("sslrootcert", path)) => tls.files.root = Some(decoded("sslrootcert", path)?),
+                Some(("sslcert", path)) => tls.files.certificate = Some(decoded("sslcert", path)?),
+                Some(("sslkey", path)) => tls.files.key = Some(decoded("sslkey", path)?),
                 Some(("passfile", path)) => options.passfile = Some(decoded("passfile", path)?),
                 _ => options.theirs.push(option),
             }

@@ -37,11 +37,11 @@ fn said(config: &PostgresConfig, address: &str, error: tokio_postgres::Error) ->
         "28P01" | "28000" => (
             ErrorKind::Denied,
             format!(
-                "{address} does not let {user} in: {says}; mend the password, the client's \
+                "{address} does not let {user} in: {says}; fix the password, the client's \
                  certificate (sslcert, sslkey) or pg_hba.conf"
             ),
         ),
-        "3D000" => (ErrorKind::Config, format!("{says} at {address}; create it, or mend the URL")),
+        "3D000" => (ErrorKind::Config, format!("{says} at {address}; create it, or fix the URL")),
         "42501" => (
             ErrorKind::Denied,
             format!("{says} as {user}; have the owner grant what roles.sql lists"),
@@ -166,6 +166,36 @@ pub(crate) fn no_answer(config: &PostgresConfig, index: usize, after: Duration) 
 pub(crate) fn timed_out(config: &PostgresConfig, what: &str, after: Duration) -> Error {
     let (address, after) = (config.address(), show_duration(after));
     new(ErrorKind::Unavailable, format!("{what} {address} took more than {after}; is it stuck?"))
+}
+
+/// LISTEN succeeded, and what was notified then did not come.
+pub(crate) fn not_heard(config: &PostgresConfig, after: Duration) -> Error {
+    let (address, after) = (config.address(), show_duration(after));
+    new(
+        ErrorKind::Unavailable,
+        format!(
+            "LISTEN at {address} did not hear its own NOTIFY within {after}{NOT_HEARD}; connect to \
+             the server itself, or to a pooler in session mode"
+        ),
+    )
+}
+
+/// Whether it is that.
+pub(crate) fn is_not_heard(error: &Error) -> bool {
+    error.message().contains(NOT_HEARD)
+}
+
+const NOT_HEARD: &str = ", as behind a pooler in transaction mode";
+
+/// Whether others had something locked for longer than was waited for.
+pub(crate) fn is_locked(error: &Error) -> bool {
+    code(error) == Some("55P03")
+}
+
+/// The SQLSTATE of an error, if the server has said it.
+pub(crate) fn code(error: &Error) -> Option<&str> {
+    let driver = std::error::Error::source(error)?.downcast_ref::<tokio_postgres::Error>()?;
+    Some(driver.code()?.code())
 }
 
 /// Somebody else is at the row at this instant (P2).

@@ -1,7 +1,6 @@
 //! The servers that a URL names: each tried by itself, so that one that hangs costs its share of
 //! the time and not all of it.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,6 +9,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode};
 
 use crate::passfile::{Login, Passfile};
+use crate::random::random;
 
 /// The port, unless another is given.
 const PORT: u16 = 5432;
@@ -35,7 +35,7 @@ impl Hosts {
             )));
         }
         let first = match all.get_load_balance_hosts() {
-            LoadBalanceHosts::Random => RandomState::new().build_hasher().finish() as usize,
+            LoadBalanceHosts::Random => random() as usize,
             _ => 0,
         };
         let servers = (0..hosts).map(|index| alone(all, index)).collect();
@@ -46,7 +46,7 @@ impl Hosts {
         self.servers.len()
     }
 
-    /// Whose turn it is. Whoever asks next gets the one after it, also if this attempt is never
+    /// Whose turn it is. The next call gets the one after it, also if this attempt is never
     /// brought to its end.
     pub(crate) fn take_turn(&self) -> usize {
         self.next.fetch_add(1, Ordering::Relaxed) % self.servers.len()

@@ -4,27 +4,26 @@
 use std::sync::Arc;
 
 use tenure_core::{
-    BoxFuture, Error, ErrorKind, JobProgress, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger,
-    LedgerStep, Marked, Name, OnceMark, OnceRecord, OnceStep, Term, Tick, TickEnd, TickRecord,
-    TickState, Transactions, check_job_name,
+    BoxFuture, Error, ErrorKind, JobProgress, LEDGER_OPEN_MAX, Ledger, LedgerStep, Marked, Name,
+    OnceMark, OnceRecord, OnceStep, Term, Tick, TickRecord, TickState, Transactions,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::config::PostgresConfig;
+use crate::connector::Connector;
 use crate::error;
-use crate::link::Link;
 
-/// The ledger of one schema. It has a connection of its own, made by its first call: a batch of
-/// ticks never stands in the way of a renewal (C3).
-pub(crate) struct Book {
+/// The ledger of one schema. It shares a connection with the messages, made by the first call: a
+/// batch of ticks never stands in the way of a renewal (C3).
+pub(crate) struct PostgresLedger {
     config: Arc<PostgresConfig>,
-    link: Link,
+    connector: Arc<Connector>,
 }
 
-impl Book {
-    pub(crate) fn new(config: Arc<PostgresConfig>) -> Book {
-        Book { link: Link::new(config.clone(), None), config }
+impl PostgresLedger {
+    pub(crate) fn new(config: Arc<PostgresConfig>, connector: Arc<Connector>) -> PostgresLedger {
+        PostgresLedger { config, connector }
     }
 
     pub(crate) async fn query(
@@ -34,7 +33,7 @@ impl Book {
         what: &'static str,
     ) -> Result<Vec<Row>, Error> {
         let sql = self.config.names.render(sql);
-        self.link.query(&sql, values).await.map_err(|error| error.during(what))
+        self.connector.query(&sql, values).await.map_err(|error| error.during(what))
     }
 
     async fn write(
@@ -75,7 +74,7 @@ impl Book {
 #[derive(Default)]
 struct Columns<'a> {
     verbs: Vec<&'static str>,
-    jobs: Vec<String>,
+    jobs: Vec<&'a str>,
     instants: Vec<i64>,
     attempts: Vec<Option<i32>>,
     words: Vec<Option<&'a str>>,
@@ -94,60 +93,17 @@ impl<'a> Columns<'a> {
     }
 
     fn push(&mut self, step: &'a LedgerStep) {
-        let number = |attempt: &u32| Some(i32::try_from(*attempt).unwrap_or(i32::MAX));
-        let long = |count: u64| Some(i64::try_from(count).unwrap_or(i64::MAX));
-        let mut at = 0;
-        let (mut attempt, mut word, mut code, mut through, mut count) =
-            (None, None, None, None, None);
-        let verb = match step {
-            LedgerStep::Claim { tick, again } => {
-                at = tick.scheduled_unix_ms;
-                word = again.then_some("again");
-                "claim"
-            }
-            LedgerStep::Start { tick, attempt: number_of } => {
-                (at, attempt) = (tick.scheduled_unix_ms, number(number_of));
-                "start"
-            }
-            LedgerStep::End { tick, attempt: number_of, end } => {
-                (at, attempt) = (tick.scheduled_unix_ms, number(number_of));
-                word = Some(TickState::Finished(*end).as_str());
-                if let TickEnd::Failed(failed) = end {
-                    code = Some(*failed);
-                }
-                "end"
-            }
-            LedgerStep::Confirm { tick, attempt: number_of } => {
-                (at, attempt) = (tick.scheduled_unix_ms, number(number_of));
-                "confirm"
-            }
-            LedgerStep::Skip { tick, through_unix_ms, count: many } => {
-                at = tick.scheduled_unix_ms;
-                (through, count) = (Some(*through_unix_ms), long(*many));
-                "skip"
-            }
-            LedgerStep::Follow { schedule, from_unix_ms, .. } => {
-                (at, word) = (*from_unix_ms, Some(schedule.as_str()));
-                "follow"
-            }
-            LedgerStep::Abandon { tick } => {
-                at = tick.scheduled_unix_ms;
-                "abandon"
-            }
-            LedgerStep::Trim { keep, .. } => {
-                count = long(u64::from(*keep));
-                "trim"
-            }
-            _ => "unknown",
-        };
-        self.verbs.push(verb);
-        self.jobs.push(step.job().to_owned());
-        self.instants.push(at);
-        self.attempts.push(attempt);
-        self.words.push(word);
-        self.codes.push(code);
-        self.throughs.push(through);
-        self.counts.push(count);
+        let columns = step.columns();
+        let number = |attempt: u32| i32::try_from(attempt).unwrap_or(i32::MAX);
+        let long = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        self.verbs.push(columns.verb);
+        self.jobs.push(columns.job);
+        self.instants.push(columns.at_unix_ms.unwrap_or(0));
+        self.attempts.push(columns.attempt.map(number));
+        self.words.push(columns.word);
+        self.codes.push(columns.code);
+        self.throughs.push(columns.through_unix_ms);
+        self.counts.push(columns.count.map(long));
     }
 
     fn values(&self) -> [(&(dyn ToSql + Sync), Type); 8] {
@@ -169,13 +125,7 @@ fn mark(row: &Row) -> Option<(usize, Marked)> {
     let place: i64 = row.try_get(0).ok()?;
     let word: &str = row.try_get(1).ok()?;
     let attempt: i32 = row.try_get(2).ok()?;
-    let marked = match word {
-        "done" => Marked::Done { attempt: u32::try_from(attempt).ok()? },
-        "refused" => Marked::Refused,
-        "stale" => Marked::Stale,
-        "busy" => Marked::Busy,
-        _ => return None,
-    };
+    let marked = Marked::from_columns(word, u32::try_from(attempt).ok()?)?;
     Some((usize::try_from(place).ok()?.checked_sub(1)?, marked))
 }
 
@@ -205,7 +155,7 @@ pub(crate) fn odd() -> Error {
     error::new(ErrorKind::Corrupt, "the ledger holds or answers what tenure did not write")
 }
 
-impl Ledger for Book {
+impl Ledger for PostgresLedger {
     fn transactions(&self) -> Transactions {
         Transactions::Same
     }
@@ -216,19 +166,7 @@ impl Ledger for Book {
         term: Term,
         steps: &'a [LedgerStep],
     ) -> BoxFuture<'a, Result<Vec<Marked>, Error>> {
-        Box::pin(async move {
-            if steps.len() > LEDGER_STEPS_MAX {
-                let message = format!(
-                    "{} steps are too many for one call, at most {LEDGER_STEPS_MAX} are taken",
-                    steps.len()
-                );
-                return Err(error::new(ErrorKind::Config, message));
-            }
-            if steps.is_empty() {
-                return Ok(Vec::new());
-            }
-            self.write(election, term, steps).await
-        })
+        Box::pin(self.write(election, term, steps))
     }
 
     fn request<'a>(
@@ -237,7 +175,6 @@ impl Ledger for Book {
         job: &'a str,
     ) -> BoxFuture<'a, Result<Tick, Error>> {
         Box::pin(async move {
-            check_job_name(job)?;
             let name = election.as_str();
             let values: [(&(dyn ToSql + Sync), Type); 2] =
                 [(&name, Type::TEXT), (&job, Type::TEXT)];

@@ -2,30 +2,38 @@
 
 mod advisory;
 mod channels;
+mod checkup;
+mod clock;
 mod config;
+mod connection;
+mod connector;
+mod elections;
 mod error;
 pub mod fence;
+#[cfg(feature = "drill")]
+mod ground;
 mod hints;
 mod hosts;
 mod inbox;
 mod lease;
 mod ledger;
-mod link;
+mod listener;
 mod migrate;
 mod names;
+mod notices;
+mod notifications;
 mod once;
-mod outbox;
 mod passfile;
-mod pool;
 mod privileges;
-#[cfg(feature = "tokio-postgres")]
+mod random;
 mod session;
 mod store;
 pub mod tick;
 mod tls;
 
-pub use advisory::{AdvisoryConfig, AdvisoryStore};
-pub use config::PostgresConfig;
-pub use migrate::Migrated;
+pub use advisory::{ADVISORY, AdvisoryConfig, AdvisoryStore};
+pub use config::{POSTGRES, PostgresConfig};
+#[cfg(feature = "drill")]
+pub use ground::GROUND;
 pub use privileges::MissingPrivilege;
 pub use store::PostgresStore;

@@ -6,14 +6,16 @@
 
 use std::time::Duration;
 
-use tenure_core::{Error, ErrorKind};
-use tokio::time::{Instant, timeout};
+use tenure_core::{BoxFuture, Error, ErrorKind, Migrate, Migrated, Term};
+use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Row};
 
+use crate::clock::{now, pause};
 use crate::config::PostgresConfig;
+use crate::connection;
 use crate::error;
-use crate::link;
+use crate::{AdvisoryStore, PostgresStore};
 
 /// All migrations, in order. What was published is never edited: a change is a new file.
 const MIGRATIONS: [(i32, &str); 8] = [
@@ -30,7 +32,7 @@ const MIGRATIONS: [(i32, &str); 8] = [
 /// The oldest server that has all that is used here.
 const SERVER_MIN: i32 = 140_000;
 
-/// What bounds a migration on the server's side. Whoever takes part waits while the table is
+/// What bounds a migration on the server's side. Candidates wait while the table is
 /// changed, so a migrator that is frozen or cut off in the middle must be ended.
 const BOUNDS: &str = "SET LOCAL lock_timeout = '200ms';\n\
                       SET LOCAL idle_in_transaction_session_timeout = '5s'";
@@ -42,16 +44,34 @@ pub(crate) const SERVER_SQL: &str = "SELECT current_setting('server_version_num'
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a migration came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Migrated {
-    /// The version before; 0 if there was nothing.
-    pub from: i32,
-    /// The version now.
-    pub to: i32,
-    /// The latest version that this crate knows.
-    pub known: i32,
+impl Migrate for PostgresStore {
+    fn run(&self) -> BoxFuture<'_, Result<Migrated, Error>> {
+        Box::pin(self.migrate())
+    }
+
+    fn raise_terms(&self, above: Term) -> BoxFuture<'_, Result<Term, Error>> {
+        Box::pin(self.raise_terms(above))
+    }
+
+    fn script(&self, terms_above: Option<Term>) -> String {
+        let raise = terms_above.map(|above| self.raise_terms_sql(above));
+        self.migration_sql() + &raise.unwrap_or_default()
+    }
+}
+
+/// The tables are the same for both kinds of stores.
+impl Migrate for AdvisoryStore {
+    fn run(&self) -> BoxFuture<'_, Result<Migrated, Error>> {
+        Migrate::run(self.tables())
+    }
+
+    fn raise_terms(&self, above: Term) -> BoxFuture<'_, Result<Term, Error>> {
+        Migrate::raise_terms(self.tables(), above)
+    }
+
+    fn script(&self, terms_above: Option<Term>) -> String {
+        self.tables().script(terms_above)
+    }
 }
 
 /// The latest version that this crate knows.
@@ -73,11 +93,11 @@ pub(crate) fn script(config: &PostgresConfig) -> String {
 
 /// Brings the schema up to date.
 pub(crate) async fn migrate(config: &PostgresConfig) -> Result<Migrated, Error> {
-    let started = Instant::now();
+    let started = now();
     loop {
         match attempt(config).await {
             Err(Trouble::Passing(_)) if started.elapsed() < PATIENCE => {
-                let _ = timeout(PAUSE, std::future::pending::<()>()).await;
+                pause(PAUSE).await;
             }
             Err(Trouble::Passing(error) | Trouble::Final(error)) => return Err(error),
             Ok(migrated) => return Ok(migrated),
@@ -109,7 +129,7 @@ enum Trouble {
 
 /// One attempt, on a connection of its own: whatever happened to an earlier one is gone.
 async fn attempt(config: &PostgresConfig) -> Result<Migrated, Trouble> {
-    let (client, task) = link::connect(config).await.map_err(|error| {
+    let (client, task) = connection::connect(config).await.map_err(|error| {
         let full = error.message().contains("no connection left");
         if full { Trouble::Passing(error) } else { Trouble::Final(error) }
     })?;
@@ -147,7 +167,7 @@ async fn carry_out(config: &PostgresConfig, client: &Client) -> Result<Migrated,
     if let Ok(rows) = client.query_typed(&version, &[]).await {
         let from = number(rows);
         if from >= to {
-            return Ok(Migrated { from, to: from, known: to });
+            return Ok(Migrated::new(from, from, to));
         }
     }
     let run = async |sql: String| client.batch_execute(&sql).await.map_err(failed);
@@ -160,7 +180,7 @@ async fn carry_out(config: &PostgresConfig, client: &Client) -> Result<Migrated,
     let steps = MIGRATIONS.iter().filter(|(version, _)| *version > from);
     let steps: String = steps.map(|(version, _)| step(config, *version)).collect();
     run(format!("{steps}COMMIT")).await?;
-    Ok(Migrated { from, to: to.max(from), known: to })
+    Ok(Migrated::new(from, to.max(from), to))
 }
 
 /// One migration, with the note that it was done.

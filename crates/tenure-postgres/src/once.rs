@@ -1,46 +1,35 @@
 //! Work that is done once for a key. The decisions are made by the function `tenure_once_step` in
 //! the database; this owns the words.
 
-use tenure_core::{Error, Name, OnceMark, OnceRecord, OnceState, OnceStep, Term, check_once_key};
+use tenure_core::{Error, Name, OnceMark, OnceRecord, OnceState, OnceStep, Term};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::ledger::{Book, odd};
+use crate::ledger::{PostgresLedger, odd};
 
-impl Book {
+impl PostgresLedger {
     pub(crate) async fn once_step(
         &self,
         election: &Name,
         term: Term,
         step: &OnceStep,
     ) -> Result<OnceMark, Error> {
-        check_once_key(step.key())?;
-        let (name, key) = (election.as_str(), step.key());
+        let columns = step.columns();
+        let name = election.as_str();
         let term = i64::try_from(term.get()).unwrap_or(i64::MAX);
-        let number = |number: u32| Some(i32::try_from(number).unwrap_or(i32::MAX));
-        let (mut run, mut tries, mut attempt, mut word, mut code) = (None, None, None, None, None);
-        let verb = match step {
-            OnceStep::Claim { run: drawn, tries: most, .. } => {
-                (run, tries) = (Some(drawn.cast_signed()), number(*most));
-                "claim"
-            }
-            OnceStep::End { attempt: which, end, .. } => {
-                let state = OnceState::Ended(*end);
-                (attempt, word, code) = (number(*which), Some(state.as_str()), state.code());
-                "end"
-            }
-            _ => return Ok(OnceMark::Refused),
-        };
+        let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+        let (run, tries) = (columns.run.map(u64::cast_signed), columns.tries.map(number));
+        let attempt = columns.attempt.map(number);
         let values: [(&(dyn ToSql + Sync), Type); 9] = [
             (&name, Type::TEXT),
             (&term, Type::INT8),
-            (&verb, Type::TEXT),
-            (&key, Type::TEXT),
+            (&columns.verb, Type::TEXT),
+            (&columns.key, Type::TEXT),
             (&run, Type::INT8),
             (&tries, Type::INT4),
             (&attempt, Type::INT4),
-            (&word, Type::TEXT),
-            (&code, Type::INT4),
+            (&columns.word, Type::TEXT),
+            (&columns.code, Type::INT4),
         ];
         let rows = self.query(include_str!("sql/once_step.sql"), &values, "once").await?;
         rows.first().and_then(mark).ok_or_else(odd)
@@ -72,17 +61,7 @@ impl Book {
 fn mark(row: &Row) -> Option<OnceMark> {
     let word: &str = row.try_get(0).ok()?;
     let attempt: i32 = row.try_get(1).ok()?;
-    let attempt = u32::try_from(attempt).ok()?;
-    Some(match word {
-        "done" => OnceMark::Done { attempt },
-        "already" => OnceMark::Already,
-        "running" => OnceMark::Running,
-        "spent" => OnceMark::Spent { attempt },
-        "refused" => OnceMark::Refused,
-        "stale" => OnceMark::Stale,
-        "busy" => OnceMark::Busy,
-        _ => return None,
-    })
+    OnceMark::from_columns(word, u32::try_from(attempt).ok()?)
 }
 
 fn record(row: &Row) -> Option<OnceRecord> {

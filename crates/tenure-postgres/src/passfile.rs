@@ -62,7 +62,7 @@ impl Passfile {
                 Ok(None)
             }
             Err(error) if named => Err(Error::config(format!(
-                "the password file {shown} can't be read: {error}; mend its path or its owner"
+                "the password file {shown} can't be read: {error}; fix its path or its owner"
             ))),
             Err(_) => Ok(None),
         }

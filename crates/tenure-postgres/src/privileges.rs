@@ -29,7 +29,7 @@ impl PostgresStore {
         let (schema, table, released) = (names.schema(), names.table(), names.released());
         let values: [(&(dyn ToSql + Sync), Type); 3] =
             [(&schema, Type::TEXT), (&table, Type::TEXT), (&released, Type::TEXT)];
-        let rows = self.link().query_lent(include_str!("sql/privileges.sql"), &values);
+        let rows = self.connector().query(include_str!("sql/privileges.sql"), &values);
         let rows = rows.await.map_err(|error| error.during("check"))?;
         let missing = |row: &tokio_postgres::Row| {
             Some(MissingPrivilege { what: row.try_get(0).ok()?, to_lead: row.try_get(1).ok()? })

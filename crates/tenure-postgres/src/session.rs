@@ -4,7 +4,7 @@ use tenure_core::Error;
 use tokio_postgres::Client;
 
 use crate::config::PostgresConfig;
-use crate::link;
+use crate::connection;
 
 impl PostgresConfig {
     /// A session of your own with the server of the store: the same database, role and TLS. The
@@ -16,7 +16,7 @@ impl PostgresConfig {
     /// # Errors
     /// Whatever kept it from being made, in a sentence that says what to do.
     pub async fn connect(&self) -> Result<Client, Error> {
-        let (client, _task) = link::connect(self).await?;
+        let (client, _task) = connection::connect(self).await?;
         Ok(client)
     }
 }

@@ -5,26 +5,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    BoxFuture, Channels, Error, ErrorKind, Expiry, Hints, Ledger, Name, Op, Reply, Store,
-    StoreInfo, Term,
+    BoxFuture, Channels, Checkup, Elections, Error, ErrorKind, Expiry, Hints, Ledger, Migrate,
+    Migrated, Name, Op, Reply, Store, StoreInfo, Term, Witness,
 };
 use tokio::runtime::Handle;
-use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::channels::Mail;
+use crate::channels::PostgresChannels;
+use crate::clock::pause;
 use crate::config::PostgresConfig;
+use crate::connector::Connector;
 use crate::error;
-use crate::hints::Hub;
+use crate::hints::HintHub;
 use crate::lease::{self, Columns};
-use crate::ledger::Book;
-use crate::link::Link;
-use crate::migrate::{self, Migrated};
+use crate::ledger::PostgresLedger;
+use crate::listener::NotifyListener;
+use crate::migrate;
 use crate::names::Names;
-use crate::pool::Pool;
+use crate::notifications::Subscriber;
 
 /// How many ops one call carries.
 const BATCH_LIMIT: usize = 10_000;
+
+/// The shortest ttl that is taken.
+pub(crate) const TTL_MIN: Duration = Duration::from_millis(100);
 
 /// How many elections of one batch are hinted at by name; more become a single "any".
 const ANNOUNCE_MAX: usize = 64;
@@ -34,8 +38,9 @@ const BUSY_PAUSE: Duration = Duration::from_millis(3);
 
 /// Leases in a table of PostgreSQL.
 ///
-/// A clone is another handle onto the same connection. It has one connection for all ops, made by
-/// the first of them, and one more once somebody wants hints.
+/// A clone is another handle onto the same connection. It has one connection, made by the first
+/// op, that carries all ops and hears all hints; and a second one once messages or the ledger are
+/// used.
 ///
 /// # Guarantees
 /// The whole contract of [`Store`]; the crate's documentation has the table.
@@ -58,23 +63,32 @@ pub struct PostgresStore(Arc<Shared>);
 
 struct Shared {
     config: Arc<PostgresConfig>,
-    link: Link,
-    hub: Arc<Hub>,
-    mail: Mail,
-    book: Book,
+    connector: Arc<Connector>,
+    listener: Arc<NotifyListener>,
+    hub: Arc<HintHub>,
+    channels: PostgresChannels,
+    ledger: PostgresLedger,
     apply_sql: String,
 }
 
 impl PostgresStore {
-    pub(crate) fn open_with(config: PostgresConfig, pool: Option<Pool>) -> PostgresStore {
+    pub(crate) fn new(config: PostgresConfig) -> PostgresStore {
         let config = Arc::new(config);
+        let connector = Arc::new(Connector::new(config.clone()));
+        let listener = Arc::new(NotifyListener::new(config.clone(), connector.clone()));
+        let hub = Arc::new(HintHub::new(config.names.channel()));
+        let subscriber: Arc<dyn Subscriber> = hub.clone();
+        listener.notifications().subscribe(Arc::downgrade(&subscriber));
+        // What is no election has a connection of its own (C3).
+        let second = Arc::new(Connector::new(config.clone()));
         PostgresStore(Arc::new(Shared {
-            link: Link::new(config.clone(), pool),
-            hub: Arc::new(Hub::new(config.clone())),
-            mail: Mail::new(config.clone()),
-            book: Book::new(config.clone()),
+            channels: PostgresChannels::new(config.clone(), second.clone(), connector.clone()),
+            ledger: PostgresLedger::new(config.clone(), second),
             apply_sql: config.names.render(include_str!("sql/apply.sql")),
             config,
+            connector,
+            listener,
+            hub,
         }))
     }
 
@@ -121,7 +135,7 @@ impl PostgresStore {
         }
         let sql = self.0.config.names.render(include_str!("sql/raise_terms.sql"));
         let number = i64::try_from(above.get()).unwrap_or(i64::MAX);
-        let rows = self.0.link.query(&sql, &[(&number, Type::INT8)]).await;
+        let rows = self.0.connector.query(&sql, &[(&number, Type::INT8)]).await;
         let rows = rows.map_err(|error| error.during("raise"))?;
         let least = rows.first().and_then(|row| row.try_get::<_, i64>(0).ok());
         let least = least.and_then(|least| u64::try_from(least).ok()).and_then(Term::new);
@@ -134,12 +148,20 @@ impl PostgresStore {
         format!("{};\n", sql.trim_end().replace("$1", &above.get().to_string()))
     }
 
+    pub(crate) fn config(&self) -> &PostgresConfig {
+        &self.0.config
+    }
+
     pub(crate) fn names(&self) -> &Names {
         &self.0.config.names
     }
 
-    pub(crate) fn link(&self) -> &Link {
-        &self.0.link
+    pub(crate) fn connector(&self) -> &Arc<Connector> {
+        &self.0.connector
+    }
+
+    pub(crate) fn listener(&self) -> &Arc<NotifyListener> {
+        &self.0.listener
     }
 
     /// Checks that the server can be reached and is set up.
@@ -154,10 +176,10 @@ impl PostgresStore {
             let number = |rows: Vec<tokio_postgres::Row>| {
                 rows.first().and_then(|row| row.try_get::<_, i32>(0).ok()).unwrap_or(0)
             };
-            let server = self.0.link.query_lent(migrate::SERVER_SQL, &[]).await?;
+            let server = self.0.connector.query(migrate::SERVER_SQL, &[]).await?;
             migrate::check_server(number(server))?;
             let sql = self.0.config.names.render(include_str!("sql/version.sql"));
-            let version = number(self.0.link.query_lent(&sql, &[]).await?);
+            let version = number(self.0.connector.query(&sql, &[]).await?);
             let latest = migrate::latest();
             if version >= latest {
                 return Ok(());
@@ -182,7 +204,7 @@ impl PostgresStore {
     /// Whatever kept the table from being read.
     pub async fn elections(&self) -> Result<Vec<Name>, Error> {
         let sql = self.0.config.names.render(include_str!("sql/elections.sql"));
-        let rows = self.0.link.query_lent(&sql, &[]).await.map_err(|error| error.during("list"))?;
+        let rows = self.0.connector.query(&sql, &[]).await.map_err(|error| error.during("list"))?;
         // Names that tenure would refuse belong to others.
         let name = |row: &tokio_postgres::Row| row.try_get::<_, String>(0).ok();
         Ok(rows.iter().filter_map(name).filter_map(|name| Name::new(name).ok()).collect())
@@ -191,11 +213,11 @@ impl PostgresStore {
     /// Carries out ops that fit; one reply for each. What others were at is asked once more: most
     /// of them are done in a moment, and nothing was done of it here.
     async fn rounds(&self, ops: &[&Op]) -> Result<Vec<Reply>, Error> {
-        // A pool may be used up just when a lease has to be renewed (C3).
+        // A renewal does not wait for what others are told (C3).
         let renews = ops.iter().any(|op| matches!(op, Op::Renew { .. }));
         let (mut replies, busy) = self.round(ops, renews).await?;
         if !busy.is_empty() {
-            let _ = timeout(BUSY_PAUSE, std::future::pending::<()>()).await;
+            pause(BUSY_PAUSE).await;
             let again: Vec<&Op> = busy.iter().map(|place| ops[*place]).collect();
             let second = match self.round(&again, renews).await {
                 Ok((second, _)) => second,
@@ -212,20 +234,18 @@ impl PostgresStore {
     async fn round(&self, ops: &[&Op], renews: bool) -> Result<(Vec<Reply>, Vec<usize>), Error> {
         let grace = self.0.config.fence_grace;
         let columns = Columns::new(ops.iter().copied());
-        let link = &self.0.link;
+        let connector = &self.0.connector;
         let values = columns.values();
         // Others are told behind a release, on the same connection and without waiting for its
         // answer; after it has committed all the same (M2). It is for nothing if it was refused.
         let is_told = |op: &&Op| matches!(op, Op::Release { .. } | Op::Ask { .. });
-        let at_once = !link.is_lent() && ops.iter().all(is_told);
-        let rows = if renews {
-            link.query(&self.0.apply_sql, &values).await?
-        } else if at_once {
+        let at_once = ops.iter().all(is_told);
+        let rows = if at_once {
             let names = ops.iter().map(|op| op.election().as_str()).collect();
-            let apply = link.query(&self.0.apply_sql, &values);
+            let apply = connector.query(&self.0.apply_sql, &values);
             tokio::join!(apply, self.announce(names)).0?
         } else {
-            link.query_lent(&self.0.apply_sql, &values).await?
+            connector.query(&self.0.apply_sql, &values).await?
         };
         let mut replies: Vec<Option<Reply>> = ops.iter().map(|_| None).collect();
         let (mut after, mut busy) = (After::default(), Vec::new());
@@ -243,18 +263,18 @@ impl PostgresStore {
             }
             replies[answer.place] = Some(answer.reply);
         }
-        // A renewal does not wait for what others are told (C3). Whoever only gives up does: it may
-        // be the last that this process does.
+        // A process that only gives up waits until others are told: it may be the last that it
+        // does. A renewal never waits for that (C3).
         let (now, later) =
             if renews { (After::default(), after) } else { (after, After::default()) };
         self.follow_up(now).await;
-        let cold = link.take_cold();
+        let cold = connector.take_cold();
         if let (Ok(runtime), true) = (Handle::try_current(), cold.is_some() || !later.is_empty()) {
             let store = self.clone();
             runtime.spawn(async move {
                 store.follow_up(later).await;
                 if let Some(cold) = cold {
-                    store.0.link.warm_up(cold).await;
+                    store.0.connector.warm_up(cold).await;
                 }
             });
         }
@@ -283,18 +303,18 @@ impl PostgresStore {
             _ => (include_str!("sql/announce.sql"), (&payloads, Type::TEXT_ARRAY)),
         };
         let values = [(&channel as &(dyn ToSql + Sync), Type::TEXT), of_payload];
-        if let Err(error) = self.0.link.query_lent(sql, &values).await {
+        if let Err(error) = self.0.connector.query(sql, &values).await {
             tracing::warn!(%error, "no hint could be sent to others");
         }
     }
 
-    /// Ends whoever has fenced a lease for too long after its end (P3).
+    /// Ends transactions that have fenced a lease for too long after its end (P3).
     async fn end_fence(&self, election: &Name) {
         let sql = self.0.config.names.render(include_str!("sql/end_fence.sql"));
         let grace = i64::try_from(self.0.config.fence_grace.as_micros()).unwrap_or(i64::MAX);
         let name = election.as_str();
         let values: [(&(dyn ToSql + Sync), Type); 2] = [(&name, Type::TEXT), (&grace, Type::INT8)];
-        match self.0.link.query(&sql, &values).await {
+        match self.0.connector.query(&sql, &values).await {
             Ok(rows) => {
                 // A prepared transaction has no pid, and can't be ended like this.
                 let pids = rows.first().and_then(|row| row.try_get::<_, Vec<Option<i32>>>(0).ok());
@@ -357,7 +377,7 @@ impl Store for PostgresStore {
     }
 
     fn hints(&self) -> Box<dyn Hints> {
-        self.0.hub.listen()
+        self.0.hub.listen(&self.0.listener)
     }
 
     fn info(&self) -> StoreInfo {
@@ -365,9 +385,9 @@ impl Store for PostgresStore {
         info.expiry = Expiry::StoreClock;
         info.durable_terms = true;
         info.survives_restart = true;
-        info.hints = true;
+        info.hints = !self.0.listener.is_deaf();
         info.batch_limit = BATCH_LIMIT;
-        info.min_ttl = Duration::from_millis(100);
+        info.min_ttl = TTL_MIN;
         info.fencing = Some("SELECT tenure_fence(name, term), first in your transaction");
         info.channels = true;
         info.ledger = true;
@@ -376,11 +396,27 @@ impl Store for PostgresStore {
     }
 
     fn channels(&self) -> Option<&dyn Channels> {
-        Some(&self.0.mail)
+        Some(&self.0.channels)
     }
 
     fn ledger(&self) -> Option<&dyn Ledger> {
-        Some(&self.0.book)
+        Some(&self.0.ledger)
+    }
+
+    fn elections(&self) -> Option<&dyn Elections> {
+        Some(self)
+    }
+
+    fn witness(&self) -> Option<&dyn Witness> {
+        None
+    }
+
+    fn checkup(&self) -> Option<&dyn Checkup> {
+        Some(self)
+    }
+
+    fn migrate(&self) -> Option<&dyn Migrate> {
+        Some(self)
     }
 }
 
@@ -392,14 +428,15 @@ const RESIDUAL: [&str; 6] = [
     "a leader that died is not seen: its lease has to run out",
     "a fenced statement that is still running keeps successors out, until fence_grace after the \
      lease at most; a prepared transaction until somebody ends it",
-    "behind a pooler in transaction mode there are no hints, and followers wait for the lease to \
-     run out",
+    "behind a pooler in transaction mode there are no hints, which is noticed and logged, and \
+     followers wait for the lease to run out",
     "clients that write to the table by other means keep their own faults; the table refuses what \
      would give it two leaders",
 ];
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        self.listener.close();
         self.hub.close();
     }
 }

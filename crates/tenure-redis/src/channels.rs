@@ -12,8 +12,7 @@ use tenure_core::{
 };
 
 use crate::error;
-use crate::inbox::RedisInbox;
-use crate::lines::text;
+use crate::pool::text;
 use crate::script::{Call, Kind};
 use crate::store::RedisStore;
 
@@ -162,8 +161,7 @@ impl Channels for RedisStore {
         Box::pin(async move {
             self.keys().of(election)?;
             let told_on = self.keys().mail_channel(election);
-            let inbox = RedisInbox::open(self.link(), election, told_on, channels, self.patience());
-            match inbox.await {
+            match self.subscriber().listen(told_on, channels).await {
                 Ok(inbox) => Ok(Box::new(inbox) as Box<dyn Inbox>),
                 Err(error) => Err(error.in_store(error::STORE).during("listen")),
             }

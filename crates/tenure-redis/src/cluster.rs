@@ -11,48 +11,55 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::{ServerError, Value};
+use tenure_core::sync::lock;
 use tenure_core::{Error, ErrorKind};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::error;
+use crate::hash_slot::{SLOTS, slot_of, tag_for};
 use crate::keys::Keys;
-use crate::lines::{Lines, Turns, held, text};
-use crate::place::{Node, Spot};
-use crate::slot::{SLOTS, slot_of, tag_for};
+use crate::pool::{KeyedLocks, Pool, text};
+use crate::primary::{Node, Primary};
 
-/// Who has which slot, as one server of the Cluster told.
+/// Who has which slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Map {
     /// Only those that have a marker.
-    pub(crate) spots: Vec<Spot>,
+    pub(crate) primaries: Vec<Primary>,
     /// First slot, last slot, and whose.
     ranges: Vec<(u16, u16, usize)>,
 }
 
 impl Map {
+    /// One server that has all keys.
+    pub(crate) fn of_one(primary: Primary) -> Map {
+        Map { primaries: vec![primary], ranges: vec![(0, SLOTS - 1, 0)] }
+    }
+
     /// The server of a key.
-    pub(crate) fn spot_of(&self, key: &str) -> Option<&Spot> {
+    pub(crate) fn primary_of(&self, key: &str) -> Option<&Primary> {
         let slot = slot_of(key);
         let range = self.ranges.iter().find(|(from, to, _)| (*from..=*to).contains(&slot));
-        range.map(|(_, _, index)| &self.spots[*index])
+        range.map(|(_, _, index)| &self.primaries[*index])
     }
 
     /// The server of this address.
-    pub(crate) fn spot_at(&self, node: &Node) -> Option<&Spot> {
-        self.spots.iter().find(|spot| spot.node == *node)
+    pub(crate) fn primary_at(&self, node: &Node) -> Option<&Primary> {
+        self.primaries.iter().find(|primary| primary.node == *node)
     }
 }
 
 /// A Cluster.
 pub(crate) struct Cluster {
-    lines: Arc<Lines>,
+    pool: Arc<Pool>,
     seeds: Vec<Node>,
     keys: Keys,
     state: Mutex<State>,
-    /// Whoever asks; others of its runtime wait for the outcome, within their own time (C3).
-    turns: Turns<Id>,
+    /// Held while somebody asks; others of the same runtime wait for the outcome, within their own
+    /// time (C3).
+    asking: KeyedLocks<Id>,
     changes: watch::Sender<u64>,
 }
 
@@ -74,13 +81,13 @@ pub(crate) enum Redirect {
 }
 
 impl Cluster {
-    pub(crate) fn new(lines: Arc<Lines>, seeds: Vec<Node>, keys: Keys) -> Cluster {
+    pub(crate) fn new(pool: Arc<Pool>, seeds: Vec<Node>, keys: Keys) -> Cluster {
         Cluster {
-            lines,
+            pool,
             seeds,
             keys,
             state: Mutex::default(),
-            turns: Turns::default(),
+            asking: KeyedLocks::default(),
             changes: watch::Sender::new(0),
         }
     }
@@ -94,8 +101,8 @@ impl Cluster {
             return Ok(map);
         }
         let asked = timeout(within, async {
-            let turn = self.turns.of(Handle::current().id());
-            let _turn = turn.lock().await;
+            let lock = self.asking.of(Handle::current().id());
+            let _locked = lock.lock().await;
             match self.known() {
                 Some(map) => Ok(map),
                 None => self.ask(within).await,
@@ -103,27 +110,27 @@ impl Cluster {
         });
         let asked = asked
             .await
-            .unwrap_or_else(|_| Err(error::silent(self.lines.address(), "tell its slots", within)));
+            .unwrap_or_else(|_| Err(error::silent(self.pool.address(), "tell its slots", within)));
         // An old map is better than none: its servers say so if it is wrong.
-        asked.or_else(|error| held(&self.state).map.clone().ok_or(error))
+        asked.or_else(|error| lock(&self.state).map.clone().ok_or(error))
     }
 
     /// Whether anybody told the slots before.
     pub(crate) fn has_map(&self) -> bool {
-        held(&self.state).map.is_some()
+        lock(&self.state).map.is_some()
     }
 
     /// Asks again, though nobody found what is known to be wrong: a server that was given another
     /// slot tells nobody. Others go by the old map meanwhile.
     pub(crate) async fn refresh(&self, within: Duration) {
         if let Err(error) = self.ask(within).await {
-            tracing::debug!(address = self.lines.address(), %error, "nobody told the slots");
+            tracing::debug!(address = self.pool.address(), %error, "nobody told the slots");
         }
     }
 
     /// What is known may be wrong by now.
     pub(crate) fn distrust(&self) {
-        held(&self.state).stale = true;
+        lock(&self.state).stale = true;
     }
 
     /// Tells when the map has changed.
@@ -132,15 +139,15 @@ impl Cluster {
     }
 
     fn known(&self) -> Option<Arc<Map>> {
-        let state = held(&self.state);
+        let state = lock(&self.state);
         state.map.clone().filter(|_| !state.stale)
     }
 
     /// Asks everybody, and takes the first answer.
     async fn ask(&self, within: Duration) -> Result<Arc<Map>, Error> {
         let mut nodes = self.seeds.clone();
-        if let Some(map) = held(&self.state).map.clone() {
-            nodes.extend(map.spots.iter().map(|spot| spot.node.clone()));
+        if let Some(map) = lock(&self.state).map.clone() {
+            nodes.extend(map.primaries.iter().map(|primary| primary.node.clone()));
         }
         nodes.sort_unstable();
         nodes.dedup();
@@ -160,7 +167,7 @@ impl Cluster {
     }
 
     fn learn(&self, map: Map) -> Arc<Map> {
-        let mut state = held(&self.state);
+        let mut state = lock(&self.state);
         state.stale = false;
         match &state.map {
             Some(known) if **known == map => known.clone(),
@@ -174,12 +181,12 @@ impl Cluster {
     }
 
     async fn ask_one(&self, node: &Node, within: Duration) -> Result<Map, Error> {
-        let address = self.lines.name_of(node);
+        let address = self.pool.name_of(node);
         let asked = timeout(within, async {
-            let login = &self.lines.config.login;
-            let mut wire = self.lines.dial.open(node, &address, login, None).await?;
+            let login = &self.pool.config.login;
+            let mut conn = self.pool.connector.open(node, &address, login, None).await?;
             let question = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
-            let answer = wire.connection.send_packed_command(&question).await;
+            let answer = conn.connection.send_packed_command(&question).await;
             answer.map_err(|error| error::from_driver(&address, error))
         });
         let answer = asked.await.unwrap_or_else(|_| Err(error::silent(&address, "answer", within)));
@@ -196,15 +203,15 @@ impl Cluster {
     }
 
     fn drawn(&self, owned: BTreeMap<Node, Vec<(u16, u16)>>) -> Map {
-        let mut map = Map { spots: Vec::new(), ranges: Vec::new() };
+        let mut map = Map { primaries: Vec::new(), ranges: Vec::new() };
         for (node, ranges) in owned {
             let Some(lowest) = ranges.iter().map(|(from, _)| *from).min() else { continue };
             let holds = |slot| ranges.iter().any(|(from, to)| (*from..=*to).contains(&slot));
-            let Some(spot) = self.keys.spot_in_cluster(node, &tag_for(lowest), holds) else {
+            let Some(primary) = self.keys.primary_in_cluster(node, &tag_for(lowest), holds) else {
                 continue;
             };
-            let index = map.spots.len();
-            map.spots.push(spot);
+            let index = map.primaries.len();
+            map.primaries.push(primary);
             map.ranges.extend(ranges.iter().map(|(from, to)| (*from, *to, index)));
         }
         map

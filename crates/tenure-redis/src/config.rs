@@ -1,14 +1,15 @@
 //! Which servers and database, under which prefix, and how long to wait for them.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ConnectionInfo, RedisConnectionInfo};
-use tenure_core::Error;
+use tenure_core::{Error, Secret, Store, StoreConfig, StoreKind};
+use tenure_tls::Tls;
 
-use crate::place::{Node, Place};
-use crate::store::RedisStore;
-use crate::tls::Tls;
+use crate::primary::{Node, Servers};
+use crate::store::{RedisStore, TTL_MIN};
 use crate::url::{self, PORT, SENTINEL_PORT};
 
 /// How long a connection may take until it is of use.
@@ -24,8 +25,8 @@ const SETTLE: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Settle {
-    /// This long, and never shorter than the ttl of whoever asks. Give it the largest ttl of all
-    /// candidates on the server.
+    /// This long, and never shorter than the ttl of the candidate that asks. Give it the largest
+    /// ttl of all candidates on the server.
     For(Duration),
     /// Not at all: after a restart, a `FLUSHALL` or a failover a second leader may be elected
     /// while the first still trusts itself.
@@ -55,7 +56,7 @@ pub enum FailClosed {
 /// ```
 #[derive(Clone)]
 pub struct RedisConfig {
-    pub(crate) place: Place,
+    pub(crate) servers: Servers,
     /// User, password and database of the servers.
     pub(crate) login: RedisConnectionInfo,
     /// User and password of the sentinels.
@@ -101,12 +102,12 @@ impl RedisConfig {
         let login = info.redis_settings().clone();
         // A renewal is small, and must not wait for more to be sent with it.
         let theirs = info.clone().set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        RedisConfig { theirs: Some(theirs), ..RedisConfig::new(Place::Single(node), login) }
+        RedisConfig { theirs: Some(theirs), ..RedisConfig::new(Servers::Single(node), login) }
     }
 
-    pub(crate) fn new(place: Place, login: RedisConnectionInfo) -> RedisConfig {
+    pub(crate) fn new(servers: Servers, login: RedisConnectionInfo) -> RedisConfig {
         RedisConfig {
-            place,
+            servers,
             login,
             sentinel_login: RedisConnectionInfo::default(),
             tls: None,
@@ -129,7 +130,7 @@ impl RedisConfig {
     }
 
     /// How long a server that lost its memory grants nothing new; 30 s unless set, and never
-    /// shorter than the ttl of whoever asks.
+    /// shorter than the ttl of the candidate that asks.
     #[must_use]
     pub fn with_settle(mut self, settle: Settle) -> RedisConfig {
         self.settle = settle;
@@ -172,12 +173,12 @@ impl RedisConfig {
             nodes.iter().map(|node| node.short(usual)).collect::<Vec<_>>().join(",")
         };
         let database = self.login.db();
-        let (kind, hosts, path) = match &self.place {
-            Place::Single(node) => ("", node.short(PORT), format!("/{database}")),
-            Place::Sentinel { sentinels, name } => {
+        let (kind, hosts, path) = match &self.servers {
+            Servers::Single(node) => ("", node.short(PORT), format!("/{database}")),
+            Servers::Sentinel { sentinels, name } => {
                 ("+sentinel", list(sentinels, SENTINEL_PORT), format!("/{name}/{database}"))
             }
-            Place::Cluster { seeds } => ("+cluster", list(seeds, PORT), String::new()),
+            Servers::Cluster { seeds } => ("+cluster", list(seeds, PORT), String::new()),
         };
         let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
         let user = self.login.username().map(|user| format!("{user}@")).unwrap_or_default();
@@ -195,6 +196,49 @@ impl RedisConfig {
     /// `Config` if no election can have this prefix on a Cluster.
     pub fn open(self) -> Result<RedisStore, Error> {
         RedisStore::open_with(self)
+    }
+}
+
+/// The URLs of this store.
+pub const REDIS: StoreKind = StoreKind {
+    forms: &[
+        "redis://",
+        "rediss://",
+        "redis+sentinel://",
+        "rediss+sentinel://",
+        "redis+cluster://",
+        "rediss+cluster://",
+    ],
+    aliases: &[],
+    default_url: None,
+    parse,
+};
+
+fn parse(url: &Secret) -> Result<Arc<dyn StoreConfig>, Error> {
+    Ok(Arc::new(RedisConfig::from_url(url.expose())?))
+}
+
+impl StoreConfig for RedisConfig {
+    fn address(&self) -> String {
+        self.address()
+    }
+
+    fn min_ttl(&self) -> Duration {
+        TTL_MIN
+    }
+
+    /// What a server has is known when it was asked.
+    fn is_missing(&self) -> bool {
+        false
+    }
+
+    /// No proof of death is used here (D4).
+    fn childless(&self) -> Arc<dyn StoreConfig> {
+        Arc::new(self.clone())
+    }
+
+    fn open(&self) -> Result<Arc<dyn Store>, Error> {
+        Ok(Arc::new(self.clone().open()?))
     }
 }
 

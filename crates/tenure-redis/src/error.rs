@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use redis::{ErrorKind as Driver, RedisError, ServerError};
 use tenure_core::{Error, ErrorKind};
-
-use crate::script;
+use tenure_tls::HandshakeFailure;
 
 /// The name of this store in errors.
 pub(crate) const STORE: &str = "redis";
 
 /// What an ACL user needs; the README has the same list.
 pub(crate) const PRIVILEGES: &str = "+evalsha +eval +info +time +get +set +del +pexpireat +pttl \
-     +hget +hset +hmget +hdel +publish +subscribe +ping (on a Cluster +spublish +ssubscribe \
-     +cluster|slots +asking, with wait_replicas +wait, for messages and cron +hgetall +hexists \
-     +hincrby +sadd +smembers +zadd +zrem +zcard +zrange +zrangebyscore +zrevrange +zscore)";
+     +hget +hset +hmget +hdel +publish +subscribe +unsubscribe +ping (on a Cluster +spublish \
+     +ssubscribe +sunsubscribe +cluster|slots +asking, with wait_replicas +wait, for messages and \
+     cron +hgetall +hexists +hincrby +sadd +smembers +zadd +zrem +zcard +zrange +zrangebyscore \
+     +zrevrange +zscore)";
 
 /// An error of this store.
 pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
@@ -43,14 +43,37 @@ pub(crate) fn from_io(address: &str, error: &std::io::Error) -> Error {
     new(ErrorKind::Unavailable, message)
 }
 
+/// Why a connection could not be encrypted.
+pub(crate) fn from_handshake(address: &str, error: &std::io::Error) -> Error {
+    let advice = match HandshakeFailure::of(error) {
+        None => return from_io(address, error),
+        Some(HandshakeFailure::NoTls) => return without_tls(address),
+        Some(HandshakeFailure::WantsCertificate) => return wants_certificate(address),
+        Some(HandshakeFailure::Untrusted(why)) => format!(
+            "has a certificate that can't be trusted ({why}); name the file of its CA with \
+             sslrootcert=PATH, and the host as the certificate does"
+        ),
+        Some(HandshakeFailure::Refused(alert)) => {
+            format!("refused the handshake ({alert}); look at sslcert, sslkey and the CA it has")
+        }
+        Some(HandshakeFailure::Other(why)) => {
+            format!("and this client do not agree on TLS: {why}; look at both ends")
+        }
+        Some(_) => "and this client do not agree on TLS; look at both ends".to_owned(),
+    };
+    new(ErrorKind::Config, format!("{address} {advice}"))
+}
+
 /// The server does not speak TLS.
 pub(crate) fn without_tls(address: &str) -> Error {
-    new(ErrorKind::Config, format!("{address} {}", crate::tls::WITHOUT))
+    let advice = "answers without TLS; write redis:// instead of rediss://, or name the port that \
+                  speaks TLS";
+    new(ErrorKind::Config, format!("{address} {advice}"))
 }
 
 /// The server wants to know by a certificate who we are.
 pub(crate) fn wants_certificate(address: &str) -> Error {
-    let advice = "wants a certificate of yours; give sslcert=PATH and sslkey=PATH";
+    let advice = "asks for a client certificate; give sslcert=PATH and sslkey=PATH";
     new(ErrorKind::Config, format!("{address} {advice}"))
 }
 
@@ -84,7 +107,7 @@ pub(crate) fn from_driver(address: &str, error: RedisError) -> Error {
         ),
         (Driver::InvalidClientConfig, _) => (
             ErrorKind::Unsupported,
-            format!("{address} can't be reached by this build: {error}; mend the URL"),
+            format!("{address} can't be reached by this build: {error}; fix the URL"),
         ),
         _ if error.is_connection_refusal() => {
             (ErrorKind::Unavailable, format!("nobody listens at {address}; is the server running?"))
@@ -112,7 +135,7 @@ pub(crate) fn from_login(address: &str, error: RedisError) -> Error {
         (ErrorKind::Denied, _) if code == "NOPERM" => (ErrorKind::Denied, refused_login(address)),
         (ErrorKind::Corrupt, _) => (
             ErrorKind::Corrupt,
-            format!("{address} refused the login in words of its own; look at its log"),
+            format!("{address} refused the login with an unexpected error; look at its log"),
         ),
         judged => judged,
     };
@@ -139,7 +162,7 @@ fn from_code(address: &str, code: &str, detail: &str) -> (ErrorKind, String) {
     use ErrorKind::{Config, Corrupt, Denied, Unavailable, Unsupported};
     let (kind, advice) = match code {
         "NOAUTH" => (Denied, "wants a password; write redis://USER:PASSWORD@HOST"),
-        "WRONGPASS" => (Denied, "refused the user or the password; mend the URL"),
+        "WRONGPASS" => (Denied, "refused the user or the password; fix the URL"),
         "NOPERM" => return (Denied, no_permission(address, detail)),
         "ERR"
             if detail.contains("executing the script can't") || detail.contains("ACL failure") =>
@@ -164,7 +187,7 @@ fn from_code(address: &str, code: &str, detail: &str) -> (ErrorKind, String) {
         }
         "LOADING" => (Unavailable, "is loading its data; try again in a moment"),
         "MASTERDOWN" => (Unavailable, "is a replica without its primary; connect to the primary"),
-        "BUSY" => (Unavailable, "is busy with a long script of somebody's; end that"),
+        "BUSY" => (Unavailable, "is busy with a long-running script; stop that script"),
         "OOM" => (Unavailable, "has used up its `maxmemory`; give it more"),
         "MISCONF" => (Unavailable, "can't save its data and takes no writes; look at its disk"),
         "NOREPLICAS" => (Unavailable, "has too few replicas to take writes; look at them"),
@@ -178,26 +201,16 @@ fn from_code(address: &str, code: &str, detail: &str) -> (ErrorKind, String) {
 }
 
 fn no_permission(address: &str, detail: &str) -> String {
-    let grant = match missing(detail) {
-        Some(commands) => format!("it lacks {commands}; all that "),
+    // Inside a script a server does not tell which command it refused.
+    let named = detail.split_once(" run the '").and_then(|(_, rest)| rest.split_once("' command"));
+    let grant = match named {
+        Some((command, _)) => format!("it lacks +{}; all that ", command.to_lowercase()),
         None => String::new(),
     };
     format!(
-        "{address} knows this user and says no: {detail}; {grant}its ACL needs: {PRIVILEGES}, the \
+        "{address} refused this user: {detail}; {grant}its ACL needs: {PRIVILEGES}, the \
          keys of the elections and the channel of hints (without +info, settle=off)"
     )
-}
-
-/// The commands that a user may not run, as an ACL would allow them.
-fn missing(detail: &str) -> Option<String> {
-    let named = detail.split_once(" run the '").and_then(|(_, rest)| rest.split_once("' command"));
-    let commands = match named {
-        Some((command, _)) => vec![command.to_lowercase()],
-        // A key or a channel is missing, and not a command.
-        None if !detail.contains("can't run this command") => return None,
-        None => script::commands_at(detail)?,
-    };
-    Some(commands.iter().map(|command| format!("+{command}")).collect::<Vec<_>>().join(" or "))
 }
 
 /// The server is one of a Cluster.
@@ -226,7 +239,7 @@ mod tests {
     fn each_kind_of_trouble_has_its_sentence() {
         for (code, detail, kind, word) in [
             ("NOAUTH", "Authentication required.", ErrorKind::Denied, "PASSWORD"),
-            ("WRONGPASS", "invalid", ErrorKind::Denied, "mend the URL"),
+            ("WRONGPASS", "invalid", ErrorKind::Denied, "fix the URL"),
             ("NOPERM", "may not run the 'eval' command", ErrorKind::Denied, "it lacks +eval; all"),
             ("ERR", "The user executing the script can't run this command", ErrorKind::Denied, "+"),
             ("ERR", "The user executing the script can't access", ErrorKind::Denied, "the keys"),

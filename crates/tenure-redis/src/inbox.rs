@@ -1,149 +1,113 @@
-//! What a leader hears: one subscription of its own, made again when it breaks.
+//! What a leader hears: the end of the store's subscription that one inbox holds.
 
-use std::collections::HashSet;
-use std::future::Future;
-use std::pin::Pin;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::{Context, Poll, Waker};
 
-use redis::{PushInfo, PushKind, Value};
-use tenure_core::{Arrival, Error, Inbox, Name};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::sync::watch;
-use tokio::time::timeout;
+use tenure_core::{Arrival, Error, Inbox};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
-use crate::dial::Wire;
-use crate::link::{Link, changed, pause};
-use crate::place::{Node, Spot};
+use crate::subscriber::Subscriber;
 
-/// How long to wait before a connection is made again, at first and at most.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How many bytes wait for a leader that does not look, as many as a server keeps for a client by
+/// default (`client-output-buffer-limit pubsub`). What comes after that is missed.
+const WAITING_MAX: usize = 32 * 1024 * 1024;
 
-/// After so much silence the server is asked whether it is still there.
-const QUIET_MAX: Duration = Duration::from_secs(15);
-
-/// Something that happened to a subscription.
-enum Event {
-    Told(PushInfo),
-    Quiet,
-    Ended,
-    /// Other servers may have leases.
-    Changed,
-}
+/// What an arrival takes beside its text, roughly.
+const OVERHEAD: usize = 128;
 
 /// One inbox.
 pub(crate) struct RedisInbox {
-    next: Pin<Box<dyn Future<Output = (Ear, Arrival)> + Send>>,
-}
-
-/// Whom it listens for, and its connection.
-struct Ear {
-    link: Arc<Link>,
-    election: Name,
-    /// Where the election's messages are told.
-    told_on: String,
-    channels: HashSet<String>,
-    within: Duration,
-    changes: Option<watch::Receiver<u64>>,
-    line: Option<Line>,
-}
-
-/// A subscription, and with whom.
-struct Line {
-    node: Node,
-    wire: Wire,
-    told: UnboundedReceiver<(Node, PushInfo)>,
-}
-
-impl RedisInbox {
-    /// Subscribes. The server confirms it, and pushes what is told from then on (M1).
-    pub(crate) async fn open(
-        link: &Arc<Link>,
-        election: &Name,
-        told_on: String,
-        channels: &[String],
-        within: Duration,
-    ) -> Result<RedisInbox, Error> {
-        let mut ear = Ear {
-            link: link.clone(),
-            election: election.clone(),
-            told_on,
-            channels: channels.iter().cloned().collect(),
-            within,
-            changes: link.changes(),
-            line: None,
-        };
-        ear.subscribe().await?;
-        Ok(RedisInbox { next: Box::pin(next(ear)) })
-    }
+    pub(crate) subscriber: Arc<Subscriber>,
+    pub(crate) id: u64,
 }
 
 impl Inbox for RedisInbox {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arrival>> {
-        let Poll::Ready((ear, arrival)) = self.next.as_mut().poll(cx) else {
-            return Poll::Pending;
-        };
-        self.next = Box::pin(next(ear));
-        Poll::Ready(Some(arrival))
+        let Ok(runtime) = Handle::try_current() else { return Poll::Ready(None) };
+        let (subscriber, id) = (&self.subscriber, self.id);
+        subscriber.poll_from(&runtime, cx, |cx| subscriber.poll_mailbox(id, cx))
     }
 }
 
-impl Ear {
-    async fn subscribe(&mut self) -> Result<(), Error> {
-        if let Some(changes) = &mut self.changes {
-            changes.mark_unchanged();
+impl Drop for RedisInbox {
+    fn drop(&mut self) {
+        self.subscriber.close_mailbox(self.id);
+    }
+}
+
+/// What waits for one inbox.
+pub(crate) struct Mailbox {
+    /// Where the messages of its election are told.
+    pub(crate) told_on: String,
+    /// The channels whose notices it wants.
+    channels: HashSet<String>,
+    /// Set while somebody waits until it listens.
+    pub(crate) request: Option<Request>,
+    arrivals: VecDeque<Arrival>,
+    bytes: usize,
+    waker: Option<Waker>,
+}
+
+/// Somebody waits until a mailbox is subscribed.
+pub(crate) struct Request {
+    /// Told as soon as somebody looks after it.
+    pub(crate) seen: Option<oneshot::Sender<()>>,
+    /// Told when it listens, or why it can't.
+    pub(crate) done: oneshot::Sender<Result<(), Error>>,
+}
+
+impl Mailbox {
+    pub(crate) fn new(told_on: String, channels: &[String]) -> Mailbox {
+        Mailbox {
+            told_on,
+            channels: channels.iter().cloned().collect(),
+            request: None,
+            arrivals: VecDeque::new(),
+            bytes: 0,
+            waker: None,
         }
-        let spot = self.link.spot_of(&self.told_on, self.within).await?;
-        let (node, channel) = (spot.node.clone(), self.told_on.clone());
-        let (tell, told) = unbounded_channel();
-        let wire = self.link.subscribe(&Spot { channel, ..spot }, tell, self.within).await?;
-        self.line = Some(Line { node, wire, told });
-        Ok(())
     }
 
-    /// Waits for something to happen on a subscription.
-    async fn event(&mut self, line: &mut Line) -> Event {
-        tokio::select! {
-            told = timeout(QUIET_MAX, line.told.recv()) => match told {
-                Ok(Some((_, push))) => Event::Told(push),
-                Ok(None) => Event::Ended,
-                Err(_) => Event::Quiet,
-            },
-            () = changed(&mut self.changes) => Event::Changed,
-        }
+    /// Puts in what a message says. Whom to wake.
+    pub(crate) fn put_message(&mut self, message: &[u8]) -> Option<Waker> {
+        let arrival = self.read(message)?;
+        self.put(arrival)
     }
 
-    /// Whether a subscription is still of use.
-    async fn is_sound(&self, line: &Line, event: &Event) -> bool {
-        match event {
-            Event::Told(_) => true,
-            Event::Ended => false,
-            Event::Quiet => {
-                let (mut connection, ping) = (line.wire.connection.clone(), redis::cmd("PING"));
-                let answer = timeout(self.within, connection.send_packed_command(&ping)).await;
-                matches!(answer, Ok(Ok(_)))
+    /// Puts in an arrival, or that some were missed. Whom to wake.
+    pub(crate) fn put(&mut self, arrival: Arrival) -> Option<Waker> {
+        let fits = self.bytes + size(&arrival) <= WAITING_MAX;
+        let arrival = if fits { arrival } else { Arrival::Gap };
+        // A notice counts each time. The others say the same twice.
+        let is_notice = matches!(arrival, Arrival::Notice { .. });
+        if is_notice || self.arrivals.back() != Some(&arrival) {
+            self.bytes += size(&arrival);
+            self.arrivals.push_back(arrival);
+        }
+        self.waker.take()
+    }
+
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arrival>> {
+        match self.arrivals.pop_front() {
+            Some(arrival) => {
+                self.bytes -= size(&arrival);
+                Poll::Ready(Some(arrival))
             }
-            // Others may have leases now; this election may still be where it was.
-            Event::Changed => match self.link.spot_of(&self.told_on, self.within).await {
-                Ok(spot) => spot.node == line.node,
-                Err(_) => true,
-            },
+            None => {
+                self.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
         }
     }
 
-    /// What a push is to us; `Err` once the connection is of no use any more.
-    fn arrival(&self, push: &PushInfo) -> Result<Option<Arrival>, ()> {
-        match push.kind {
-            PushKind::Message | PushKind::SMessage => Ok(self.read(push)),
-            PushKind::Disconnection | PushKind::SUnsubscribe => Err(()),
-            _ => Ok(None),
-        }
+    /// Whom to wake so that it looks again.
+    pub(crate) fn waker(&mut self) -> Option<Waker> {
+        self.waker.take()
     }
 
-    fn read(&self, push: &PushInfo) -> Option<Arrival> {
-        let Some(Value::BulkString(message)) = push.data.last() else { return None };
+    fn read(&self, message: &[u8]) -> Option<Arrival> {
         if message.is_empty() {
             return Some(Arrival::Posted);
         }
@@ -154,36 +118,52 @@ impl Ear {
     }
 }
 
-/// Waits for the next arrival, connecting as often as need be.
-async fn next(mut ear: Ear) -> (Ear, Arrival) {
-    let mut wait = PAUSE_MIN;
-    loop {
-        let Some(mut line) = ear.line.take() else {
-            match ear.subscribe().await {
-                Ok(()) => return (ear, Arrival::Gap),
-                Err(error) => {
-                    tracing::debug!(election = %ear.election, %error, "no notices for now");
-                    pause(wait).await;
-                    wait = (wait * 2).min(PAUSE_MAX);
-                }
-            }
-            continue;
-        };
-        let event = ear.event(&mut line).await;
-        if !ear.is_sound(&line, &event).await {
-            continue;
+fn size(arrival: &Arrival) -> usize {
+    OVERHEAD
+        + match arrival {
+            Arrival::Notice { channel, payload } => channel.len() + payload.len(),
+            _ => 0,
         }
-        let arrival = match event {
-            // Otherwise it ended, or its channel has moved to another server: connect again.
-            Event::Told(push) => match ear.arrival(&push) {
-                Ok(arrival) => arrival,
-                Err(()) => continue,
-            },
-            _ => None,
-        };
-        ear.line = Some(line);
-        if let Some(arrival) = arrival {
-            return (ear, arrival);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(mailbox: &mut Mailbox) -> Option<Arrival> {
+        match mailbox.poll_next(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(arrival) => arrival,
+            Poll::Pending => None,
         }
+    }
+
+    #[test]
+    fn only_notices_of_its_own_channels_and_news_of_posts_arrive() {
+        let mut mailbox = Mailbox::new("told".to_owned(), &["a".to_owned()]);
+        for message in ["b\n1", "a\n2\n3", "", "", "a", "c", "a\n2\n3", "a\n2\n3"] {
+            mailbox.put_message(message.as_bytes());
+        }
+        let notice =
+            || Some(Arrival::Notice { channel: "a".to_owned(), payload: "2\n3".to_owned() });
+        assert_eq!(take(&mut mailbox), notice());
+        assert_eq!(take(&mut mailbox), Some(Arrival::Posted));
+        assert_eq!(take(&mut mailbox), notice());
+        assert_eq!(take(&mut mailbox), notice(), "a notice counts each time");
+        assert_eq!(take(&mut mailbox), None);
+    }
+
+    #[test]
+    fn a_leader_that_does_not_look_misses_notices_and_is_told_so() {
+        let mut mailbox = Mailbox::new("told".to_owned(), &["a".to_owned()]);
+        let message = format!("a\n{}", "x".repeat(1024 * 1024));
+        for _ in 0..100 {
+            mailbox.put_message(message.as_bytes());
+        }
+        assert!(mailbox.bytes <= WAITING_MAX + OVERHEAD, "{}", mailbox.bytes);
+        let arrivals: Vec<Arrival> = std::iter::from_fn(|| take(&mut mailbox)).collect();
+        assert_eq!(arrivals.len(), 32);
+        assert_eq!(arrivals.last(), Some(&Arrival::Gap));
+        assert_eq!(arrivals.iter().filter(|arrival| **arrival == Arrival::Gap).count(), 1);
+        assert_eq!(mailbox.bytes, 0);
     }
 }

@@ -6,8 +6,8 @@
 
 use tenure_core::{CandidateId, Error, Name};
 
-use crate::place::{Node, Spot};
-use crate::slot::{hashed, slot_of, tag};
+use crate::hash_slot::{hashed, slot_of, tag};
+use crate::primary::{Node, Primary};
 
 /// The end of a companion of a key without a hash tag of its own.
 const COMPANION: &str = ":tenure";
@@ -80,18 +80,18 @@ impl Keys {
     }
 
     /// What tenure keeps on a server for itself.
-    pub(crate) fn spot(&self, node: Node) -> Spot {
-        Spot { node, marker: self.marker(), channel: self.channel(), in_cluster: false }
+    pub(crate) fn primary(&self, node: Node) -> Primary {
+        Primary { node, marker: self.marker(), channel: self.channel(), in_cluster: false }
     }
 
     /// What tenure keeps on a primary of a Cluster, in a slot that it holds: the one of this tag,
     /// or of the prefix if that has a tag. Nothing if no lease of this prefix can be there.
-    pub(crate) fn spot_in_cluster(
+    pub(crate) fn primary_in_cluster(
         &self,
         node: Node,
         local: &str,
         holds: impl Fn(u16) -> bool,
-    ) -> Option<Spot> {
+    ) -> Option<Primary> {
         let end = match tag(&self.prefix) {
             Some(tag) if holds(slot_of(tag)) => String::new(),
             Some(_) => return None,
@@ -99,12 +99,12 @@ impl Keys {
         };
         let marker = format!("{}{end}", self.marker());
         let channel = format!("{}{end}", self.channel());
-        Some(Spot { node, marker, channel, in_cluster: true })
+        Some(Primary { node, marker, channel, in_cluster: true })
     }
 
     /// A primary of a Cluster that has no slot yet, and so has no marker and no channel.
-    pub(crate) fn spot_without_slots(node: Node) -> Spot {
-        Spot { node, marker: String::new(), channel: String::new(), in_cluster: true }
+    pub(crate) fn primary_without_slots(node: Node) -> Primary {
+        Primary { node, marker: String::new(), channel: String::new(), in_cluster: true }
     }
 
     /// The keys of an election.
@@ -206,15 +206,16 @@ mod tests {
     fn each_primary_has_a_marker_in_a_slot_of_its_own() {
         let node = || Node { host: "h".to_owned(), port: 1 };
         let plain = Keys::in_cluster("app:").unwrap();
-        let spot = plain.spot_in_cluster(node(), "abc", |_| false).unwrap();
-        assert_eq!(spot.marker, "app:tenure:server:{abc}");
-        assert_eq!(slot_of(&spot.marker), slot_of("abc"));
-        assert_eq!(slot_of(&spot.channel), slot_of("abc"));
+        let primary = plain.primary_in_cluster(node(), "abc", |_| false).unwrap();
+        assert_eq!(primary.marker, "app:tenure:server:{abc}");
+        assert_eq!(slot_of(&primary.marker), slot_of("abc"));
+        assert_eq!(slot_of(&primary.channel), slot_of("abc"));
         // All leases of such a prefix are in its slot, and so is the marker.
         let tagged = Keys::in_cluster("{app}:").unwrap();
-        let spot = tagged.spot_in_cluster(node(), "abc", |slot| slot == slot_of("app")).unwrap();
-        assert_eq!(spot.marker, "{app}:tenure:server");
-        assert_eq!(tagged.spot_in_cluster(node(), "abc", |_| false), None);
+        let primary =
+            tagged.primary_in_cluster(node(), "abc", |slot| slot == slot_of("app")).unwrap();
+        assert_eq!(primary.marker, "{app}:tenure:server");
+        assert_eq!(tagged.primary_in_cluster(node(), "abc", |_| false), None);
     }
 
     /// A subscription stays where its election is, whatever other slots its server gets.
@@ -239,8 +240,8 @@ mod tests {
         let node = || Node { host: "h".to_owned(), port: 1 };
         let name = Name::new("jobs").unwrap();
         let (first, second) = (Keys::new("x:"), Keys::new("x:").in_database(1));
-        assert_eq!(first.spot(node()).channel, "x:tenure:hints:0");
-        assert_eq!(second.spot(node()).channel, "x:tenure:hints:1");
+        assert_eq!(first.primary(node()).channel, "x:tenure:hints:0");
+        assert_eq!(second.primary(node()).channel, "x:tenure:hints:1");
         assert_eq!(second.mail_channel(&name), "x:tenure:hints:1:mail:jobs");
         assert_eq!(first.of(&name).unwrap(), second.of(&name).unwrap(), "keys are apart anyway");
     }

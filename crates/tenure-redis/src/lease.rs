@@ -11,7 +11,7 @@ use tenure_core::{
 use crate::config::Settle;
 use crate::error;
 use crate::keys::Keys;
-use crate::lines::text;
+use crate::pool::text;
 use crate::script::{Call, Kind};
 
 /// A foreign key without an expiry holds forever, as far as anybody knows: look again then.
@@ -186,7 +186,7 @@ fn millis(span: Duration) -> String {
     span.as_nanos().div_ceil(1_000_000).max(1).to_string()
 }
 
-/// At least the ttl of whoever asks: an old leader may trust itself for as long (R2).
+/// At least the ttl of the candidate that asks: an old leader may trust itself for as long (R2).
 fn settle_for(settle: Settle, ttl: Duration) -> String {
     match settle {
         Settle::Off => "off".to_owned(),

@@ -4,14 +4,13 @@
 
 use redis::Value;
 use tenure_core::{
-    BoxFuture, Error, ErrorKind, JobProgress, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger,
-    LedgerStep, Marked, Name, OnceMark, OnceRecord, OnceStep, Term, Tick, TickEnd, TickRecord,
-    TickState, Transactions, check_job_name,
+    BoxFuture, Error, ErrorKind, JobProgress, LEDGER_OPEN_MAX, Ledger, LedgerStep, Marked, Name,
+    OnceMark, OnceRecord, OnceStep, Term, Tick, TickRecord, TickState, Transactions,
 };
 
 use crate::error;
-use crate::lines::text;
-use crate::script::{Call, Kind};
+use crate::pool::text;
+use crate::script::{self, Call, Kind};
 use crate::store::RedisStore;
 
 impl RedisStore {
@@ -86,52 +85,25 @@ impl RedisStore {
 
 /// A step as the script takes it: verb, job, instant, attempt, word, code, through, count.
 fn words_of(step: &LedgerStep) -> [String; 8] {
-    let none = String::new;
-    let at = |tick: &Tick| tick.scheduled_unix_ms.to_string();
-    let (verb, at, rest) = match step {
-        LedgerStep::Claim { tick, again } => {
-            let word = if *again { "again" } else { "" };
-            ("claim", at(tick), [none(), word.to_owned(), none(), none(), none()])
-        }
-        LedgerStep::Start { tick, attempt } => {
-            ("start", at(tick), [attempt.to_string(), none(), none(), none(), none()])
-        }
-        LedgerStep::End { tick, attempt, end } => {
-            let word = TickState::Finished(*end).as_str().to_owned();
-            let code = match end {
-                TickEnd::Failed(code) => code.to_string(),
-                _ => none(),
-            };
-            ("end", at(tick), [attempt.to_string(), word, code, none(), none()])
-        }
-        LedgerStep::Confirm { tick, attempt } => {
-            ("confirm", at(tick), [attempt.to_string(), none(), none(), none(), none()])
-        }
-        LedgerStep::Skip { tick, through_unix_ms, count } => {
-            let through = through_unix_ms.to_string();
-            ("skip", at(tick), [none(), none(), none(), through, count.to_string()])
-        }
-        LedgerStep::Follow { schedule, from_unix_ms, .. } => {
-            let at = from_unix_ms.to_string();
-            ("follow", at, [none(), schedule.clone(), none(), none(), none()])
-        }
-        LedgerStep::Abandon { tick } => {
-            ("abandon", at(tick), [none(), none(), none(), none(), none()])
-        }
-        LedgerStep::Trim { keep, .. } => {
-            ("trim", none(), [none(), none(), none(), none(), keep.to_string()])
-        }
-        _ => ("unknown", none(), [none(), none(), none(), none(), none()]),
-    };
-    let [attempt, word, code, through, count] = rest;
-    [verb.to_owned(), step.job().to_owned(), at, attempt, word, code, through, count]
+    let columns = step.columns();
+    [
+        columns.verb.to_owned(),
+        columns.job.to_owned(),
+        script::or_empty(columns.at_unix_ms),
+        script::or_empty(columns.attempt),
+        script::or_empty(columns.word),
+        script::or_empty(columns.code),
+        script::or_empty(columns.through_unix_ms),
+        script::or_empty(columns.count),
+    ]
 }
 
+/// What `done 2`, `refused` or `stale` says.
 fn mark(answer: &str) -> Option<Marked> {
-    match answer {
-        "refused" => Some(Marked::Refused),
-        "stale" => Some(Marked::Stale),
-        done => Some(Marked::Done { attempt: done.strip_prefix("done ")?.parse().ok()? }),
+    match answer.split_once(' ') {
+        Some((word, attempt)) => Marked::from_columns(word, attempt.parse().ok()?),
+        None if answer == "done" => None,
+        None => Marked::from_columns(answer, 0),
     }
 }
 
@@ -180,13 +152,6 @@ impl Ledger for RedisStore {
         steps: &'a [LedgerStep],
     ) -> BoxFuture<'a, Result<Vec<Marked>, Error>> {
         Box::pin(async move {
-            if steps.len() > LEDGER_STEPS_MAX {
-                let message = format!(
-                    "{} steps are too many for one call, at most {LEDGER_STEPS_MAX} are taken",
-                    steps.len()
-                );
-                return Err(error::new(ErrorKind::Config, message));
-            }
             if steps.is_empty() {
                 return Ok(Vec::new());
             }
@@ -200,7 +165,6 @@ impl Ledger for RedisStore {
         job: &'a str,
     ) -> BoxFuture<'a, Result<Tick, Error>> {
         Box::pin(async move {
-            check_job_name(job)?;
             let mut keys = self.ledger_keys(election)?;
             keys.push(self.job_key(election, job)?);
             let args = vec![job.to_owned(), election.to_string()];

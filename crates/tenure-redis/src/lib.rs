@@ -1,31 +1,36 @@
 #![doc = include_str!("../README.md")]
 
 mod channels;
+mod checkup;
 mod cluster;
 mod config;
-mod dial;
+mod connector;
+mod deadline;
+mod elections;
 mod error;
 pub mod fence;
+#[cfg(feature = "drill")]
+mod ground;
+mod hash_slot;
 mod hints;
 mod inbox;
 mod keys;
 mod lease;
 mod ledger;
-mod lines;
-mod link;
 mod once;
-mod patience;
-mod place;
+mod pool;
+mod primary;
+mod router;
 mod script;
 mod sentinel;
-#[cfg(feature = "redis")]
 mod session;
-mod slot;
 mod store;
-mod tls;
+mod subscribe;
+mod subscriber;
+mod subscriptions;
 mod url;
 
-pub use config::{FailClosed, RedisConfig, Settle};
-#[cfg(feature = "redis")]
-pub use session::{Deployment, Session};
+pub use config::{FailClosed, REDIS, RedisConfig, Settle};
+#[cfg(feature = "drill")]
+pub use ground::GROUND;
 pub use store::RedisStore;

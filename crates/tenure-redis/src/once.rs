@@ -1,12 +1,10 @@
 //! Work that is done once for a key. The decisions are made by the script `lua/once.lua`; this owns
 //! the words.
 
-use tenure_core::{
-    Error, ErrorKind, Name, OnceMark, OnceRecord, OnceState, OnceStep, Term, check_once_key,
-};
+use tenure_core::{Error, ErrorKind, Name, OnceMark, OnceRecord, OnceState, OnceStep, Term};
 
 use crate::error;
-use crate::script::{Call, Kind};
+use crate::script::{self, Call, Kind};
 use crate::store::RedisStore;
 
 impl RedisStore {
@@ -23,25 +21,25 @@ impl RedisStore {
         term: Term,
         step: &OnceStep,
     ) -> Result<OnceMark, Error> {
-        check_once_key(step.key())?;
-        let none = String::new;
-        let [verb, run, tries, attempt, word, code] = match step {
-            OnceStep::Claim { run, tries, .. } => {
-                ["claim".to_owned(), run.to_string(), tries.to_string(), none(), none(), none()]
-            }
-            OnceStep::End { attempt, end, .. } => {
-                let state = OnceState::Ended(*end);
-                let code = state.code().map(|code| code.to_string()).unwrap_or_default();
-                let (attempt, word) = (attempt.to_string(), state.as_str().to_owned());
-                ["end".to_owned(), none(), none(), attempt, word, code]
-            }
-            _ => return Ok(OnceMark::Refused),
-        };
-        let key = step.key().to_owned();
-        let args = vec![term.to_string(), verb, key, run, tries, attempt, word, code];
+        let columns = step.columns();
+        let args = vec![
+            term.to_string(),
+            columns.verb.to_owned(),
+            columns.key.to_owned(),
+            script::or_empty(columns.run),
+            script::or_empty(columns.tries),
+            script::or_empty(columns.attempt),
+            script::or_empty(columns.word),
+            script::or_empty(columns.code),
+        ];
         let call = Call::new(Kind::Once, self.once_keys(election)?, args);
         let words = self.words(call, "once").await?;
-        mark(&words).ok_or_else(error::odd_answer)
+        let mark = match words.as_slice() {
+            [word, attempt, ..] => attempt.parse().ok().zip(Some(word)),
+            _ => None,
+        };
+        let mark = mark.and_then(|(attempt, word)| OnceMark::from_columns(word, attempt));
+        mark.ok_or_else(error::odd_answer)
     }
 
     /// The record of one key, or the records of all.
@@ -60,19 +58,6 @@ impl RedisStore {
         let pair = |pair: &[String]| record(pair.first()?, pair.get(1)?);
         words.chunks(2).map(|words| pair(words).ok_or_else(lost_notes)).collect()
     }
-}
-
-fn mark(words: &[String]) -> Option<OnceMark> {
-    let attempt = words.get(1)?.parse().ok()?;
-    Some(match words.first()?.as_str() {
-        "done" => OnceMark::Done { attempt },
-        "already" => OnceMark::Already,
-        "running" => OnceMark::Running,
-        "spent" => OnceMark::Spent { attempt },
-        "refused" => OnceMark::Refused,
-        "stale" => OnceMark::Stale,
-        _ => return None,
-    })
 }
 
 /// A key as the scripts keep it.

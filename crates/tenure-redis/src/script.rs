@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, Pipeline, Script, Value};
 
-use crate::place::Spot;
+use crate::primary::Primary;
 
 /// One of our scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Kind {
     }
 
     /// What a script needs to know of the server that it runs on.
-    fn place(self) -> Local {
+    fn local(self) -> Local {
         match self {
             Kind::Acquire | Kind::Read => Local::Marker,
             Kind::Release | Kind::Ask | Kind::LedgerRequest => Local::Channel,
@@ -124,28 +124,28 @@ impl Call {
     }
 
     /// The call by the script's hash.
-    fn by_hash(&self, spot: &Spot) -> Cmd {
+    fn by_hash(&self, primary: &Primary) -> Cmd {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(self.kind.hash());
-        self.with_arguments(cmd, spot)
+        self.with_arguments(cmd, primary)
     }
 
     /// The call with the whole script, which the server then knows by its hash.
-    pub(crate) fn in_full(&self, spot: &Spot) -> Cmd {
+    pub(crate) fn in_full(&self, primary: &Primary) -> Cmd {
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(self.kind.code());
-        self.with_arguments(cmd, spot)
+        self.with_arguments(cmd, primary)
     }
 
-    fn with_arguments(&self, mut cmd: Cmd, spot: &Spot) -> Cmd {
-        let publish = if spot.in_cluster { "SPUBLISH" } else { "PUBLISH" };
-        let (key, args): (Option<&str>, &[&str]) = match self.kind.place() {
+    fn with_arguments(&self, mut cmd: Cmd, primary: &Primary) -> Cmd {
+        let publish = if primary.in_cluster { "SPUBLISH" } else { "PUBLISH" };
+        let (key, args): (Option<&str>, &[&str]) = match self.kind.local() {
             Local::Nothing => (None, &[]),
-            Local::Marker if spot.in_cluster => (None, &[spot.marker.as_str()]),
+            Local::Marker if primary.in_cluster => (None, &[primary.marker.as_str()]),
             // A server that has no slot yet has no marker either.
-            Local::MarkerAlone if spot.marker.is_empty() => (None, &[]),
-            Local::Marker | Local::MarkerAlone => (Some(&spot.marker), &[]),
-            Local::Channel => (None, &[spot.channel.as_str(), publish]),
+            Local::MarkerAlone if primary.marker.is_empty() => (None, &[]),
+            Local::Marker | Local::MarkerAlone => (Some(&primary.marker), &[]),
+            Local::Channel => (None, &[primary.channel.as_str(), publish]),
             Local::Publish => (None, &[publish]),
         };
         cmd.arg(self.keys.len() + usize::from(key.is_some())).arg(&self.keys).arg(key);
@@ -155,41 +155,33 @@ impl Call {
 }
 
 /// All calls, by hash.
-pub(crate) fn pipeline(calls: &[&Call], spot: &Spot) -> Pipeline {
+pub(crate) fn pipeline(calls: &[&Call], primary: &Primary) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(calls.len());
     for call in calls {
-        pipeline.add_command(call.by_hash(spot));
+        pipeline.add_command(call.by_hash(primary));
     }
     pipeline
 }
 
 /// All calls; the first of each script in full, which makes it known to those behind it.
-pub(crate) fn teaching_pipeline(calls: &[&Call], spot: &Spot) -> Pipeline {
+pub(crate) fn teaching_pipeline(calls: &[&Call], primary: &Primary) -> Pipeline {
     let mut taught = [false; Kind::COUNT];
     let mut pipeline = Pipeline::with_capacity(calls.len());
     for call in calls {
         let known = std::mem::replace(&mut taught[call.kind as usize], true);
-        pipeline.add_command(if known { call.by_hash(spot) } else { call.in_full(spot) });
+        pipeline.add_command(if known { call.by_hash(primary) } else { call.in_full(primary) });
     }
     pipeline
+}
+
+/// A value as an argument; nothing is an empty one.
+pub(crate) fn or_empty(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
 }
 
 /// Whether the server did nothing, because it does not know the script by its hash.
 pub(crate) fn is_unknown_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "NOSCRIPT")
-}
-
-/// The commands at the place in one of our scripts that a server names in an error: it says where
-/// a command was refused, and not which.
-pub(crate) fn commands_at(detail: &str) -> Option<Vec<String>> {
-    let (_, line) = detail.split_once("@user_script:")?;
-    let line = line.split(|letter: char| !letter.is_ascii_digit()).next()?.parse::<usize>().ok()?;
-    let number = SCRIPTS.iter().position(|script| detail.contains(script.get_hash()))?;
-    let line = CODE[number].lines().nth(line.checked_sub(1)?)?;
-    let calls = line.split("redis.call('").skip(1);
-    let commands: Vec<String> =
-        calls.filter_map(|call| Some(call.split_once('\'')?.0.to_lowercase())).collect();
-    (!commands.is_empty()).then_some(commands)
 }
 
 /// Stands in for a grant that too few replicas have.
@@ -201,7 +193,7 @@ pub(crate) fn too_few_replicas(have: i64, wanted: u32) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Node;
+    use crate::primary::Node;
 
     #[test]
     fn each_kind_has_its_own_script() {
@@ -218,7 +210,7 @@ mod tests {
             (Kind::LedgerRead, "what is in the cron ledger"),
             (Kind::Once, "one run at a time"),
             (Kind::OnceRead, "what is known of one key"),
-            (Kind::MailNotify, "whoever listens in this election"),
+            (Kind::MailNotify, "those who listen in this election"),
             (Kind::MailPost, "each key once"),
             (Kind::MailTake, "The head of a channel"),
             (Kind::MailAcknowledge, "a message off its channel"),
@@ -232,25 +224,10 @@ mod tests {
         assert_eq!(kinds.len(), Kind::COUNT, "one of them was not looked at");
     }
 
-    #[test]
-    fn the_place_of_an_error_tells_the_command() {
-        let line = |kind: Kind, words: &str| {
-            let found = kind.code().lines().position(|line| line.contains(words)).unwrap();
-            format!("no script: {}, on @user_script:{}.", kind.hash(), found + 1)
-        };
-        let at = |kind, words| commands_at(&line(kind, words));
-        assert_eq!(at(Kind::Acquire, "'SET', KEYS[1]"), Some(vec!["set".to_owned()]));
-        let both = vec!["hget".to_owned(), "get".to_owned()];
-        assert_eq!(at(Kind::MailPost, "'GET', done"), Some(both));
-        assert_eq!(at(Kind::Renew, "local TERM_MAX"), None);
-        assert_eq!(commands_at("on @user_script:3."), None, "not a script of ours");
-        assert_eq!(commands_at(""), None);
-    }
-
     /// A script's keys are all in one slot, and the marker of a Cluster is not.
     #[test]
     fn the_marker_is_a_key_only_outside_a_cluster() {
-        let spot = |in_cluster| Spot {
+        let primary = |in_cluster| Primary {
             node: Node { host: "h".to_owned(), port: 1 },
             marker: "the-marker".to_owned(),
             channel: "the-channel".to_owned(),
@@ -258,7 +235,7 @@ mod tests {
         };
         let words = |kind, in_cluster| {
             let call = Call::new(kind, vec!["k".to_owned()], vec!["a".to_owned()]);
-            let packed = call.by_hash(&spot(in_cluster)).get_packed_command();
+            let packed = call.by_hash(&primary(in_cluster)).get_packed_command();
             let text = String::from_utf8(packed).unwrap();
             let words = text.split("\r\n").skip(6).step_by(2).map(str::to_owned);
             words.collect::<Vec<_>>().join(" ")

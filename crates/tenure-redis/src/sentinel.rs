@@ -7,49 +7,51 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::Value;
+use tenure_core::sync::lock;
 use tenure_core::{Error, ErrorKind};
-use tokio::time::{Instant, timeout};
+use tokio::time::{timeout, timeout_at};
 
+use crate::deadline::now;
 use crate::error;
 use crate::keys::Keys;
-use crate::lines::{Lines, held, text};
-use crate::place::{Node, Spot};
+use crate::pool::{Pool, text};
+use crate::primary::{Node, Primary};
 
 /// Once one sentinel has answered, the others have this long to agree or not.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// The sentinels of one set.
 pub(crate) struct Sentinels {
-    lines: Arc<Lines>,
+    pool: Arc<Pool>,
     nodes: Vec<Node>,
     name: String,
     keys: Keys,
-    primary: Mutex<Option<Spot>>,
+    primary: Mutex<Option<Primary>>,
 }
 
 impl Sentinels {
-    pub(crate) fn new(lines: Arc<Lines>, nodes: Vec<Node>, name: String, keys: Keys) -> Sentinels {
-        Sentinels { lines, nodes, name, keys, primary: Mutex::default() }
+    pub(crate) fn new(pool: Arc<Pool>, nodes: Vec<Node>, name: String, keys: Keys) -> Sentinels {
+        Sentinels { pool, nodes, name, keys, primary: Mutex::default() }
     }
 
     /// The primary, as it was told last, or as it is told now.
     ///
     /// # Errors
     /// Why nobody tells.
-    pub(crate) async fn primary(&self, within: Duration) -> Result<Spot, Error> {
-        if let Some(spot) = held(&self.primary).clone() {
-            return Ok(spot);
+    pub(crate) async fn primary(&self, within: Duration) -> Result<Primary, Error> {
+        if let Some(primary) = lock(&self.primary).clone() {
+            return Ok(primary);
         }
         let node = self.ask(within).await?;
-        let spot = self.keys.spot(node);
-        *held(&self.primary) = Some(spot.clone());
-        Ok(spot)
+        let primary = self.keys.primary(node);
+        *lock(&self.primary) = Some(primary.clone());
+        Ok(primary)
     }
 
     /// This server was of no use: ask again before the next call.
     pub(crate) fn distrust(&self, node: &Node) {
-        let mut primary = held(&self.primary);
-        if primary.as_ref().is_some_and(|spot| spot.node == *node) {
+        let mut primary = lock(&self.primary);
+        if primary.as_ref().is_some_and(|known| known.node == *node) {
             *primary = None;
         }
     }
@@ -61,11 +63,11 @@ impl Sentinels {
             self.nodes.iter().map(|node| self.ask_one(node, within)).collect();
         let mut votes: HashMap<Node, usize> = HashMap::new();
         let mut trouble = None;
-        let mut until = Instant::now() + within;
-        while let Ok(Some(answer)) = tokio::time::timeout_at(until, answers.next()).await {
+        let mut until = now() + within;
+        while let Ok(Some(answer)) = timeout_at(until, answers.next()).await {
             match answer {
                 Ok(node) => {
-                    until = until.min(Instant::now() + GRACE);
+                    until = until.min(now() + GRACE);
                     let count = votes.entry(node).or_default();
                     *count += 1;
                     if *count > self.nodes.len() / 2 {
@@ -78,20 +80,19 @@ impl Sentinels {
         let most = votes.into_iter().max_by(|(a, x), (b, y)| x.cmp(y).then_with(|| b.cmp(a)));
         match most {
             Some((node, _)) => Ok(node),
-            None => Err(trouble.unwrap_or_else(|| {
-                error::silent(self.lines.address(), "tell its primary", within)
-            })),
+            None => Err(trouble
+                .unwrap_or_else(|| error::silent(self.pool.address(), "tell its primary", within))),
         }
     }
 
     async fn ask_one(&self, node: &Node, within: Duration) -> Result<Node, Error> {
         let address = format!("the sentinel {node}");
         let asked = timeout(within, async {
-            let login = &self.lines.config.sentinel_login;
-            let mut wire = self.lines.dial.open(node, &address, login, None).await?;
+            let login = &self.pool.config.sentinel_login;
+            let mut conn = self.pool.connector.open(node, &address, login, None).await?;
             let mut question = redis::cmd("SENTINEL");
             question.arg("get-master-addr-by-name").arg(&self.name);
-            let answer = wire.connection.send_packed_command(&question).await;
+            let answer = conn.connection.send_packed_command(&question).await;
             answer.map_err(|error| error::from_driver(&address, error))
         });
         let Ok(answer) = asked.await else {
@@ -109,7 +110,7 @@ impl Sentinels {
             }
             Ok(Value::Nil) => Err(error::new(
                 ErrorKind::Config,
-                format!("{address} watches no primary called {:?}; mend the URL", self.name),
+                format!("{address} watches no primary called {:?}; fix the URL", self.name),
             )),
             Ok(Value::ServerError(refusal)) => Err(not_a_sentinel(&address, &refusal)),
             Ok(_) => Err(error::odd_answer()),
@@ -139,7 +140,7 @@ fn not_a_sentinel(address: &str, refusal: &redis::ServerError) -> Error {
     error::new(ErrorKind::Denied, message)
 }
 
-/// What people have to mend counts for more than what may pass.
+/// An error that people have to fix counts for more than one that may pass.
 fn worse(before: Option<Error>, now: Error) -> Error {
     match before {
         Some(before) if !before.is_retryable() || now.is_retryable() => before,

@@ -5,14 +5,13 @@ use tenure_core::Error;
 use tokio::time::timeout;
 
 use crate::config::RedisConfig;
-use crate::dial::{Dial, Wire};
+use crate::connector::{Conn, Connector};
 use crate::error;
-use crate::place::{Node, Place};
+use crate::primary::{Node, Servers};
 
 /// What a URL names: hosts with their ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Deployment {
+pub(crate) enum Deployment {
     /// One server.
     Single(String, u16),
     /// The primary of this name, as these sentinels tell it.
@@ -27,28 +26,28 @@ pub enum Deployment {
 }
 
 /// A session with one server or sentinel.
-pub struct Session {
-    wire: Wire,
+pub(crate) struct Session {
+    conn: Conn,
     address: String,
     limit: std::time::Duration,
 }
 
 impl RedisConfig {
     /// What the URL names.
-    pub fn deployment(&self) -> Deployment {
+    pub(crate) fn deployment(&self) -> Deployment {
         let pair = |node: &Node| (node.host.clone(), node.port);
-        match &self.place {
-            Place::Single(node) => Deployment::Single(node.host.clone(), node.port),
-            Place::Sentinel { sentinels, name } => Deployment::Sentinel {
+        match &self.servers {
+            Servers::Single(node) => Deployment::Single(node.host.clone(), node.port),
+            Servers::Sentinel { sentinels, name } => Deployment::Sentinel {
                 sentinels: sentinels.iter().map(pair).collect(),
                 name: name.clone(),
             },
-            Place::Cluster { seeds } => Deployment::Cluster(seeds.iter().map(pair).collect()),
+            Servers::Cluster { seeds } => Deployment::Cluster(seeds.iter().map(pair).collect()),
         }
     }
 
     /// How many replicas must have a grant before it counts.
-    pub fn wait_replicas(&self) -> u32 {
+    pub(crate) fn wait_replicas(&self) -> u32 {
         self.wait_replicas
     }
 
@@ -59,7 +58,7 @@ impl RedisConfig {
     ///
     /// # Errors
     /// Whatever kept it from being made, in a sentence that says what to do.
-    pub async fn connect(&self, host: &str, port: u16) -> Result<Session, Error> {
+    pub(crate) async fn connect(&self, host: &str, port: u16) -> Result<Session, Error> {
         self.session(host, port, &self.login, "").await
     }
 
@@ -70,7 +69,11 @@ impl RedisConfig {
     ///
     /// # Errors
     /// Whatever kept it from being made, in a sentence that says what to do.
-    pub async fn connect_to_sentinel(&self, host: &str, port: u16) -> Result<Session, Error> {
+    pub(crate) async fn connect_to_sentinel(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> Result<Session, Error> {
         self.session(host, port, &self.sentinel_login, "the sentinel ").await
     }
 
@@ -83,10 +86,10 @@ impl RedisConfig {
     ) -> Result<Session, Error> {
         let node = Node { host: host.to_owned(), port };
         let address = format!("{kind}{node}");
-        let dial = Dial::new(self);
+        let connector = Connector::new(self);
         let limit = self.connect_timeout;
-        match timeout(limit, dial.open(&node, &address, login, None)).await {
-            Ok(wire) => Ok(Session { wire: wire?, address, limit: self.call_timeout }),
+        match timeout(limit, connector.open(&node, &address, login, None)).await {
+            Ok(conn) => Ok(Session { conn: conn?, address, limit: self.call_timeout }),
             Err(_) => Err(error::silent(&address, "answer", limit)),
         }
     }
@@ -100,16 +103,11 @@ impl Session {
     ///
     /// # Errors
     /// What the server said instead, or that it said nothing in time.
-    pub async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
-        let mut connection = self.wire.connection.clone();
+    pub(crate) async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
+        let mut connection = self.conn.connection.clone();
         let answer = timeout(self.limit, command.query_async(&mut connection)).await;
         let answer = answer.map_err(|_| error::silent(&self.address, "answer", self.limit))?;
         answer.map_err(|error| error::from_driver(&self.address, error))
-    }
-
-    /// Whom it is with.
-    pub fn address(&self) -> &str {
-        &self.address
     }
 }
 

@@ -7,19 +7,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_core::{
-    BoxFuture, Channels, Error, ErrorKind, Expiry, Hints, Ledger, Name, Op, Reply, Store, StoreInfo,
+    BoxFuture, Channels, Checkup, Elections, Error, ErrorKind, Expiry, Hints, Ledger, Migrate,
+    Name, Op, Reply, Store, StoreInfo, Witness,
 };
 
 use crate::config::{FailClosed, RedisConfig, Settle};
 use crate::error;
-use crate::hints::Hub;
+use crate::hints::RedisHints;
 use crate::keys::Keys;
 use crate::lease;
-use crate::link::{Limits, Link};
-use crate::place::Place;
+use crate::primary::Servers;
+use crate::router::{Router, Timeouts};
 use crate::script::Call;
+use crate::subscriber::Subscriber;
 
 /// How many ops one pipeline carries.
+/// The shortest ttl that is taken.
+pub(crate) const TTL_MIN: Duration = Duration::from_millis(100);
+
 const BATCH_LIMIT: usize = 1_000;
 
 /// A call is given at least this long, however short the ttl.
@@ -55,9 +60,9 @@ pub struct RedisStore(Arc<Shared>);
 struct Shared {
     config: Arc<RedisConfig>,
     keys: Keys,
-    link: Arc<Link>,
-    hub: Arc<Hub>,
-    /// The shortest ttl that anybody asked for: what a driver's patience is like for ops without.
+    router: Arc<Router>,
+    subscriber: Arc<Subscriber>,
+    /// The shortest ttl that anybody asked for: how long a driver waits for ops without one.
     shortest_ttl_ms: AtomicU64,
     /// Whether a ttl above the settling time was warned about.
     warned: AtomicBool,
@@ -66,17 +71,17 @@ struct Shared {
 impl RedisStore {
     pub(crate) fn open_with(config: RedisConfig) -> Result<RedisStore, Error> {
         let config = Arc::new(config);
-        let keys = match config.place {
-            Place::Cluster { .. } => Keys::in_cluster(&config.prefix)?,
+        let keys = match config.servers {
+            Servers::Cluster { .. } => Keys::in_cluster(&config.prefix)?,
             _ => Keys::new(&config.prefix).in_database(config.login.db()),
         };
-        let link = Arc::new(Link::new(config.clone(), &keys));
-        let hub = Arc::new(Hub::new(link.clone(), config.connect_timeout));
+        let router = Arc::new(Router::new(config.clone(), &keys));
+        let subscriber = Arc::new(Subscriber::new(router.clone(), config.connect_timeout));
         Ok(RedisStore(Arc::new(Shared {
             config,
             keys,
-            link,
-            hub,
+            router,
+            subscriber,
             shortest_ttl_ms: AtomicU64::new(u64::MAX),
             warned: AtomicBool::new(false),
         })))
@@ -84,7 +89,7 @@ impl RedisStore {
 
     /// Where the store is, without secrets.
     pub fn address(&self) -> String {
-        self.0.link.address().to_owned()
+        self.0.router.address().to_owned()
     }
 
     /// Connects if need be, and looks whether the server can be used at all.
@@ -99,7 +104,7 @@ impl RedisStore {
     /// - `Unsupported`: a Cluster that was given as a single server, or a server without scripts.
     pub async fn check(&self) -> Result<(), Error> {
         let within = self.0.config.call_timeout.max(self.0.config.connect_timeout);
-        self.0.link.check(within).await.map_err(|error| error.during("check"))
+        self.0.router.check(within).await.map_err(|error| error.during("check"))
     }
 
     /// The names of all elections that a tenure candidate ever led here, in order. Looks at every
@@ -111,14 +116,15 @@ impl RedisStore {
     /// # Errors
     /// Whatever kept the server from answering.
     pub async fn elections(&self) -> Result<Vec<Name>, Error> {
-        let Shared { config, keys, link, .. } = &*self.0;
+        let Shared { config, keys, router, .. } = &*self.0;
         let listed = |error: Error| error.during("list");
         // A key that moves in the server's table may be told twice.
         let mut names = BTreeSet::new();
-        for spot in link.spots(config.call_timeout).await.map_err(listed)? {
+        for primary in router.primaries(config.call_timeout).await.map_err(listed)? {
             let mut cursor = "0".to_owned();
             loop {
-                let part = link.scan(&spot, &cursor, keys.companions(), config.call_timeout).await;
+                let part =
+                    router.scan(&primary, &cursor, keys.companions(), config.call_timeout).await;
                 let (next, found) = part.map_err(listed)?;
                 names.extend(found.iter().filter_map(|key| keys.election_of(key)));
                 if next == "0" {
@@ -151,7 +157,7 @@ impl RedisStore {
     /// How long a batch may take: the driver gives up on a renewal after a sixth of the ttl, and
     /// the one after it wants a connection that works. Where several servers have a part, those
     /// that answer have to be heard before the driver gives up on all.
-    fn limits(&self, ops: &[Op]) -> Limits {
+    fn timeouts(&self, ops: &[Op]) -> Timeouts {
         let longest = self.0.config.call_timeout.max(self.0.config.connect_timeout);
         let shortest = &self.0.shortest_ttl_ms;
         let ttl = ops.iter().filter_map(lease::ttl).min();
@@ -162,7 +168,7 @@ impl RedisStore {
             }
             None => shortest.load(Ordering::Relaxed),
         };
-        Limits {
+        Timeouts {
             within: ttl.map_or(longest, |ttl| (ttl / 6).max(CALL_MIN).min(longest)),
             together: (Duration::from_millis(known) / 10).max(TOGETHER_MIN).min(longest),
         }
@@ -175,7 +181,7 @@ impl RedisStore {
         let Some(ttl) = longest.filter(|ttl| *ttl > settle) else { return };
         if !self.0.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                address = self.0.link.address(),
+                address = self.0.router.address(),
                 ?ttl,
                 ?settle,
                 "the ttl is longer than the server settles: if it loses all data, candidates with \
@@ -185,39 +191,38 @@ impl RedisStore {
         }
     }
 
+    pub(crate) fn config(&self) -> &RedisConfig {
+        &self.0.config
+    }
+
     pub(crate) fn keys(&self) -> &Keys {
         &self.0.keys
     }
 
-    pub(crate) fn link(&self) -> &Arc<Link> {
-        &self.0.link
-    }
-
-    /// How long to wait for a connection.
-    pub(crate) fn patience(&self) -> Duration {
-        self.0.config.connect_timeout
+    pub(crate) fn subscriber(&self) -> &Arc<Subscriber> {
+        &self.0.subscriber
     }
 
     /// Makes one call that is not about a lease.
     pub(crate) async fn call_one(&self, call: &Call) -> Result<redis::Value, Error> {
-        let mut answers = self.0.link.call(&[call], self.limits(&[])).await;
+        let mut answers = self.0.router.call(&[call], self.timeouts(&[])).await;
         answers.pop().unwrap_or_else(|| Err(error::odd_answer()))
     }
 
     async fn answer(&self, ops: &[Op]) -> Vec<Reply> {
-        let Shared { config, keys, link, .. } = &*self.0;
+        let Shared { config, keys, router, .. } = &*self.0;
         let unknown =
             |op: &Op, error: Error| Reply::Unknown(error.in_store(error::STORE).during(op.verb()));
         let calls: Vec<Result<Call, Error>> =
             ops.iter().map(|op| lease::call(op, keys, config.settle)).collect();
         let sound: Vec<&Call> = calls.iter().filter_map(|call| call.as_ref().ok()).collect();
-        let mut answers = link.call(&sound, self.limits(ops)).await.into_iter();
+        let mut answers = router.call(&sound, self.timeouts(ops)).await.into_iter();
         let each = ops.iter().zip(&calls).map(|(op, call)| {
             let answer = match call {
                 Err(error) => Err(error.clone()),
                 Ok(_) => answers.next().unwrap_or_else(|| Err(error::odd_answer())),
             };
-            let reply = answer.and_then(|answer| lease::reply(&answer, link.address()));
+            let reply = answer.and_then(|answer| lease::reply(&answer, router.address()));
             reply.unwrap_or_else(|error| unknown(op, error))
         });
         each.collect()
@@ -236,14 +241,14 @@ impl Store for RedisStore {
                 let unknown = |op: &Op| Reply::Unknown(error.clone().during(op.verb()));
                 return ops.iter().map(unknown).collect();
             }
-            self.0.hub.remember(ops);
+            self.0.subscriber.names.remember(ops);
             self.warn_about_settling(ops);
             self.answer(ops).await
         })
     }
 
     fn hints(&self) -> Box<dyn Hints> {
-        self.0.hub.listen()
+        Box::new(RedisHints::new(self.0.subscriber.clone()))
     }
 
     fn info(&self) -> StoreInfo {
@@ -251,12 +256,13 @@ impl Store for RedisStore {
         info.expiry = Expiry::StoreClock;
         // Not because the server writes them down, but because they follow its clock (R1).
         info.durable_terms = true;
+        info.terms_follow_clock = true;
         info.survives_restart = false;
         info.sees_death = false;
         info.hints = true;
         info.ledger = true;
         info.batch_limit = BATCH_LIMIT;
-        info.min_ttl = Duration::from_millis(100);
+        info.min_ttl = TTL_MIN;
         info.fencing =
             Some("a script that checks the term and runs your write: tenure_redis::fence");
         info.fail_closed = self.0.config.fail_closed == FailClosed::FirstFailure;
@@ -271,6 +277,22 @@ impl Store for RedisStore {
 
     fn ledger(&self) -> Option<&dyn Ledger> {
         Some(self)
+    }
+
+    fn elections(&self) -> Option<&dyn Elections> {
+        Some(self)
+    }
+
+    fn witness(&self) -> Option<&dyn Witness> {
+        None
+    }
+
+    fn checkup(&self) -> Option<&dyn Checkup> {
+        Some(self)
+    }
+
+    fn migrate(&self) -> Option<&dyn Migrate> {
+        None
     }
 }
 

@@ -2,10 +2,10 @@
 
 use redis::RedisConnectionInfo;
 use tenure_core::{Error, Secret, parse_duration};
+use tenure_tls::{TlsOptions, Verify};
 
 use crate::config::{FailClosed, RedisConfig, Settle};
-use crate::place::{Node, Place};
-use crate::tls;
+use crate::primary::{Node, Servers};
 
 /// The ports of servers and of sentinels.
 pub(crate) const PORT: u16 = 6379;
@@ -36,7 +36,7 @@ struct Parts<'a> {
 /// What the options set beside the configuration itself.
 #[derive(Default)]
 struct Extras {
-    tls: tls::Options,
+    tls: TlsOptions,
     sentinel_user: Option<String>,
     sentinel_password: Option<Secret>,
 }
@@ -46,7 +46,7 @@ pub(crate) fn parse(url: &str) -> Result<RedisConfig, Error> {
     let usual = if parts.kind == Kind::Sentinel { SENTINEL_PORT } else { PORT };
     let hosts = parts.hosts.split(',').map(|host| node(host, usual));
     let hosts: Vec<Node> = hosts.collect::<Option<_>>().ok_or_else(malformed)?;
-    let (place, database) = place(&parts, hosts)?;
+    let (servers, database) = servers(&parts, hosts)?;
     let mut login = RedisConnectionInfo::default().set_db(database);
     if let Some(user) = parts.user {
         let (name, password) = user.split_once(':').unwrap_or((user, ""));
@@ -58,7 +58,7 @@ pub(crate) fn parse(url: &str) -> Result<RedisConfig, Error> {
             login = login.set_password(password);
         }
     }
-    let mut config = RedisConfig::new(place, login);
+    let mut config = RedisConfig::new(servers, login);
     let mut extras = Extras::default();
     for option in parts.query.split('&').filter(|option| !option.is_empty()) {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
@@ -98,7 +98,7 @@ fn split(url: &str) -> Result<Parts<'_>, Error> {
     Ok(Parts { kind, tls, user, hosts, path, query })
 }
 
-fn place(parts: &Parts<'_>, mut hosts: Vec<Node>) -> Result<(Place, i64), Error> {
+fn servers(parts: &Parts<'_>, mut hosts: Vec<Node>) -> Result<(Servers, i64), Error> {
     let path = parts.path.trim_end_matches('/');
     match parts.kind {
         Kind::Single => {
@@ -109,7 +109,7 @@ fn place(parts: &Parts<'_>, mut hosts: Vec<Node>) -> Result<(Place, i64), Error>
                 ));
             }
             let host = hosts.pop().ok_or_else(malformed)?;
-            Ok((Place::Single(host), database(path)?))
+            Ok((Servers::Single(host), database(path)?))
         }
         Kind::Sentinel => {
             let (name, number) = path.split_once('/').unwrap_or((path, ""));
@@ -120,10 +120,10 @@ fn place(parts: &Parts<'_>, mut hosts: Vec<Node>) -> Result<(Place, i64), Error>
                 ));
             }
             let name = decoded(name)?;
-            Ok((Place::Sentinel { sentinels: hosts, name }, database(number)?))
+            Ok((Servers::Sentinel { sentinels: hosts, name }, database(number)?))
         }
         Kind::Cluster => match database(path)? {
-            0 => Ok((Place::Cluster { seeds: hosts }, 0)),
+            0 => Ok((Servers::Cluster { seeds: hosts }, 0)),
             _ => Err(Error::config("a Cluster has the database 0 and no other; leave it out")),
         },
     }
@@ -226,8 +226,8 @@ fn with_extras(
     parts: &Parts<'_>,
 ) -> Result<RedisConfig, Error> {
     if parts.tls {
-        config.tls = Some(extras.tls.build()?);
-    } else if extras.tls != tls::Options::default() {
+        config.tls = Some(extras.tls.build(Verify::Server)?);
+    } else if extras.tls != TlsOptions::default() {
         return Err(Error::config(
             "the URL has options for TLS and does not ask for it; write rediss:// instead of \
              redis://",
@@ -264,6 +264,6 @@ fn malformed() -> Error {
     Error::config(
         "the URL is not of the form redis://USER:PASSWORD@HOST:PORT/DATABASE, \
          redis+sentinel://HOST1,HOST2/MASTER/DATABASE or redis+cluster://HOST1,HOST2 (rediss for \
-         TLS); escape odd characters of the password with %",
+         TLS); escape special characters of the password with %",
     )
 }

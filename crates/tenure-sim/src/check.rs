@@ -31,7 +31,7 @@ impl fmt::Display for Violation {
 
 /// What is known of one candidate in one election.
 #[derive(Clone, Debug, Default)]
-struct Seat {
+struct Watched {
     /// Told to lead and not yet to stop.
     reign: Option<Term>,
     /// The last step-down was a resignation: renewals may still give the work more time.
@@ -54,7 +54,7 @@ pub struct Checker {
     clocks: Vec<SkewedClock>,
     timings: Vec<Timing>,
     /// By election, then by candidate.
-    seats: Vec<Vec<Seat>>,
+    watched: Vec<Vec<Watched>>,
     /// The terms led in each election, by anybody.
     led: Vec<BTreeSet<Term>>,
     promised: Promised,
@@ -142,10 +142,10 @@ impl Checker {
         elections: usize,
         promised: Promised,
     ) -> Checker {
-        let seats = vec![vec![Seat::default(); clocks.len()]; elections];
+        let watched = vec![vec![Watched::default(); clocks.len()]; elections];
         let led = vec![BTreeSet::new(); elections];
         let (calm_from, seen) = (u64::MAX, Seen::default());
-        Checker { clocks, timings, seats, led, promised, calm_from, seen }
+        Checker { clocks, timings, watched, led, promised, calm_from, seen }
     }
 
     /// From `at` on a forced step-down is a failure.
@@ -155,17 +155,17 @@ impl Checker {
 
     /// Who trusts itself in an election at a true time.
     pub fn trusting(&self, election: usize, at: u64) -> impl Iterator<Item = (usize, Term)> + '_ {
-        let seats = self.seats[election].iter().zip(&self.clocks).enumerate();
-        seats.filter_map(move |(node, (seat, clock))| match seat.trust {
+        let watched = self.watched[election].iter().zip(&self.clocks).enumerate();
+        watched.filter_map(move |(node, (candidate, clock))| match candidate.trust {
             Some((term, until)) if clock.at(at) < until => Some((node, term)),
             _ => None,
         })
     }
 
-    /// The process died, and everything it knew with it.
+    /// The process died, and everything it knew with candidate.
     pub fn crashed(&mut self, node: usize) {
-        for seats in &mut self.seats {
-            seats[node] = Seat::default();
+        for watched in &mut self.watched {
+            watched[node] = Watched::default();
         }
     }
 
@@ -181,39 +181,40 @@ impl Checker {
             naps += u32::from(matches!(action, Action::Wake { .. } | Action::Sleep));
             self.action(call, action)?;
         }
-        let seat = &self.seats[call.election][call.node];
+        let candidate = &self.watched[call.election][call.node];
         let now = self.clocks[call.node].at(call.at);
         if naps != 1 {
             return call.fail("calls", format!("{naps} wakes or sleeps instead of one"));
         }
-        if seat.reign.is_some() && now >= seat.step_down_at {
-            return call.fail("I3", format!("still leads, though {:?} was due", seat.step_down_at));
+        if candidate.reign.is_some() && now >= candidate.step_down_at {
+            return call
+                .fail("I3", format!("still leads, though {:?} was due", candidate.step_down_at));
         }
         Ok(())
     }
 
     fn input(&mut self, call: &Call<'_>) -> Result<(), Violation> {
         let timing = self.timings[call.node];
-        let seat = &mut self.seats[call.election][call.node];
+        let candidate = &mut self.watched[call.election][call.node];
         match call.input {
             Input::Reply { sent_at, outcome } => {
-                seat.in_flight = false;
+                candidate.in_flight = false;
                 if let (Outcome::Granted(grant), Some(Op::Acquire { .. } | Op::Renew { .. })) =
                     (outcome, call.answers)
                 {
                     let until = timing.trust_ends_at(*sent_at);
-                    let best = seat.earned.filter(|(term, _)| *term == grant.term);
+                    let best = candidate.earned.filter(|(term, _)| *term == grant.term);
                     let until = best.map_or(until, |(_, earlier)| until.max(earlier));
-                    seat.earned = Some((grant.term, until));
+                    candidate.earned = Some((grant.term, until));
                 }
                 let unknown = *outcome == Outcome::Unknown;
                 if unknown && call.actions.iter().any(|a| matches!(a, Action::Extend { .. })) {
                     return call.fail("I7", "an unknown outcome extended trust".into());
                 }
             }
-            Input::Drained if seat.reign.is_none() => {
-                seat.work = None;
-                seat.trust = None;
+            Input::Drained if candidate.reign.is_none() => {
+                candidate.work = None;
+                candidate.trust = None;
             }
             _ => {}
         }
@@ -229,9 +230,9 @@ impl Checker {
                 self.trusts(call, *term, *step_down_at, *until)
             }
             Action::Extend { term, step_down_at, until } => {
-                let seat = &self.seats[call.election][call.node];
-                let known = seat.trust.is_some_and(|(t, until)| t == *term && now < until);
-                if !known || (seat.reign.is_none() && !seat.resigning) {
+                let candidate = &self.watched[call.election][call.node];
+                let known = candidate.trust.is_some_and(|(t, until)| t == *term && now < until);
+                if !known || (candidate.reign.is_none() && !candidate.resigning) {
                     return call.fail("I3", format!("trust in term {term} was revived"));
                 }
                 self.trusts(call, *term, *step_down_at, *until)
@@ -241,7 +242,7 @@ impl Checker {
             }
             Action::Abort { .. } => {
                 self.seen.aborts += 1;
-                self.seats[call.election][call.node].trust = None;
+                self.watched[call.election][call.node].trust = None;
                 Ok(())
             }
             Action::Wake { from, to, .. } if to < from || *to < now => {
@@ -252,16 +253,21 @@ impl Checker {
     }
 
     fn sends(&mut self, call: &Call<'_>, op: &Op) -> Result<(), Violation> {
-        let seat = &mut self.seats[call.election][call.node];
-        if std::mem::replace(&mut seat.in_flight, true) {
+        let candidate = &mut self.watched[call.election][call.node];
+        if std::mem::replace(&mut candidate.in_flight, true) {
             return call.fail("calls", "two requests under way".into());
         }
         match op {
-            Op::Acquire { .. } | Op::Release { .. } if seat.work.is_some() => {
+            Op::Acquire { .. } | Op::Release { .. } if candidate.work.is_some() => {
                 let verb = op.verb();
-                call.fail("drain", format!("sent {verb} while the work of {:?} ran", seat.work))
+                call.fail(
+                    "drain",
+                    format!("sent {verb} while the work of {:?} ran", candidate.work),
+                )
             }
-            Op::Renew { term, .. } if seat.earned.is_none_or(|(earned, _)| earned != *term) => {
+            Op::Renew { term, .. }
+                if candidate.earned.is_none_or(|(earned, _)| earned != *term) =>
+            {
                 call.fail("I4", format!("renews term {term}, which it was not granted"))
             }
             _ => Ok(()),
@@ -269,15 +275,15 @@ impl Checker {
     }
 
     fn leads(&mut self, call: &Call<'_>, term: Term) -> Result<(), Violation> {
-        let seat = &mut self.seats[call.election][call.node];
-        if let Some(reign) = seat.reign {
+        let candidate = &mut self.watched[call.election][call.node];
+        if let Some(reign) = candidate.reign {
             return call.fail("I6", format!("leads {term} without a step-down from {reign}"));
         }
-        if let Some(work) = seat.work {
+        if let Some(work) = candidate.work {
             return call.fail("drain", format!("leads {term} while the work of {work} runs"));
         }
-        if seat.led >= Some(term) {
-            return call.fail("C1", format!("leads {term} after {:?}", seat.led));
+        if candidate.led >= Some(term) {
+            return call.fail("C1", format!("leads {term} after {:?}", candidate.led));
         }
         let led = &mut self.led[call.election];
         let highest = led.last().copied();
@@ -285,11 +291,11 @@ impl Checker {
         if !led.insert(term) || (self.promised.one_leader && highest > Some(term)) {
             return call.fail("I2", format!("leads {term} after {highest:?} was led"));
         }
-        if highest.is_some() && seat.led < highest {
+        if highest.is_some() && candidate.led < highest {
             self.seen.handovers += 1;
         }
-        (seat.reign, seat.work, seat.led) = (Some(term), Some(term), Some(term));
-        seat.resigning = false;
+        (candidate.reign, candidate.work, candidate.led) = (Some(term), Some(term), Some(term));
+        candidate.resigning = false;
         self.seen.leads += 1;
         Ok(())
     }
@@ -301,14 +307,15 @@ impl Checker {
         step_down_at: Time,
         until: Time,
     ) -> Result<(), Violation> {
-        let seat = &mut self.seats[call.election][call.node];
-        let earned = seat.earned.is_some_and(|(granted, most)| granted == term && until <= most);
+        let candidate = &mut self.watched[call.election][call.node];
+        let earned =
+            candidate.earned.is_some_and(|(granted, most)| granted == term && until <= most);
         if !earned {
-            let earned = seat.earned;
+            let earned = candidate.earned;
             return call.fail("I3", format!("trusts {term} until {until:?}, earned: {earned:?}"));
         }
-        seat.trust = Some((term, until));
-        seat.step_down_at = step_down_at;
+        candidate.trust = Some((term, until));
+        candidate.step_down_at = step_down_at;
         let others: Vec<(usize, Term)> =
             self.trusting(call.election, call.at).filter(|(node, _)| *node != call.node).collect();
         if others.is_empty() {
@@ -328,17 +335,17 @@ impl Checker {
         reason: Reason,
         until: Time,
     ) -> Result<(), Violation> {
-        let seat = &mut self.seats[call.election][call.node];
-        if seat.reign.take() != Some(term) {
+        let candidate = &mut self.watched[call.election][call.node];
+        if candidate.reign.take() != Some(term) {
             return call.fail("I6", format!("steps down from {term}, which it does not lead"));
         }
-        if let Some((trusted, before)) = seat.trust {
+        if let Some((trusted, before)) = candidate.trust {
             if until > before {
                 return call.fail("I3", format!("the step-down lengthens trust to {until:?}"));
             }
-            seat.trust = Some((trusted, until));
+            candidate.trust = Some((trusted, until));
         }
-        seat.resigning = matches!(reason, Reason::Resigned | Reason::Asked);
+        candidate.resigning = matches!(reason, Reason::Resigned | Reason::Asked);
         match reason {
             Reason::NotRenewed => self.seen.not_renewed += 1,
             Reason::Deposed => self.seen.deposed += 1,

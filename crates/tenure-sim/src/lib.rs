@@ -12,6 +12,7 @@ pub mod check;
 pub mod clock;
 pub mod model;
 pub mod plan;
+pub mod sabotage;
 pub mod scenario;
 pub mod shrink;
 pub mod soak;

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use tenure_core::{Sabotage, Timing};
+use tenure_core::Timing;
 
 use crate::clock::{PPM_MAX, SkewedClock};
+use crate::sabotage::Sabotage;
 use crate::store::StoreFault;
 
 /// A kind of trouble that can be switched off as a whole, so that a failure can be shrunk.
@@ -101,7 +102,7 @@ pub struct Options {
     pub elections_max: usize,
     /// How much of the eventful part is run, in per cent.
     pub length_pct: u64,
-    /// A fault of the machine.
+    /// A fault of the candidates.
     pub sabotage: Option<Sabotage>,
     /// A fault of the store.
     pub store_fault: StoreFault,

@@ -11,13 +11,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fastrand::Rng;
 use tenure_core::{CandidateId, Input, Machine, Name, Op, Outcome, Settings, Time};
-use tenure_testkit::history::History;
+use tenure_history::History;
 
 use crate::check::{Checker, Promised, Seen, Violation};
 use crate::plan::{Options, Plan, Steps, Weather};
+use crate::sabotage::Sabotage;
 use crate::store::Shelf;
 use incidents::Incident;
-use node::{Node, Seat};
+use node::{Entrant, Node};
 use tail::Tail;
 
 /// How a run ended.
@@ -191,15 +192,15 @@ impl World {
         let life = self.nodes[node].life + 1;
         let label = format!("c{node}");
         let candidate = CandidateId::new(&label, u128::from(life)).expect("a short label");
-        let seats = self.names.iter().map(|election| {
+        let entrants = self.names.iter().map(|election| {
             let timing = self.plan.timings[node];
             let mut settings = Settings::new(election.clone(), candidate.clone(), timing);
             settings.fail_closed = self.plan.fail_closed;
-            settings.sabotage = self.options.sabotage;
-            Seat::new(Machine::new(settings))
+            settings.sabotage = self.options.sabotage.and_then(Sabotage::inside);
+            Entrant::new(Machine::new(settings))
         });
-        let seats = seats.collect();
-        self.nodes[node] = Node { life, up: true, seats, ..Node::default() };
+        let entrants = entrants.collect();
+        self.nodes[node] = Node { life, up: true, entrants, ..Node::default() };
     }
 
     /// What the store's clock shows.

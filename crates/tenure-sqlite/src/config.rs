@@ -3,9 +3,10 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::Error;
+use tenure_core::{Error, Secret, Store, StoreConfig, StoreKind};
 
 use crate::host::Host;
 use crate::store::SqliteStore;
@@ -112,6 +113,36 @@ impl SqliteConfig {
     /// See [`SqliteStore::open`].
     pub fn open(self) -> Result<SqliteStore, Error> {
         SqliteStore::open_with(self)
+    }
+}
+
+/// The URLs of this store.
+pub const SQLITE: StoreKind =
+    StoreKind { forms: &["sqlite:PATH"], aliases: &[], default_url: Some("sqlite:"), parse };
+
+fn parse(url: &Secret) -> Result<Arc<dyn StoreConfig>, Error> {
+    Ok(Arc::new(SqliteConfig::from_url(url.expose())?))
+}
+
+impl StoreConfig for SqliteConfig {
+    fn address(&self) -> String {
+        format!("sqlite:{}", self.path.display())
+    }
+
+    fn min_ttl(&self) -> Duration {
+        SqliteStore::TTL_MIN
+    }
+
+    fn is_missing(&self) -> bool {
+        matches!(self.path.try_exists(), Ok(false))
+    }
+
+    fn childless(&self) -> Arc<dyn StoreConfig> {
+        Arc::new(self.clone().childless())
+    }
+
+    fn open(&self) -> Result<Arc<dyn Store>, Error> {
+        Ok(Arc::new(self.clone().open()?))
     }
 }
 

@@ -3,26 +3,22 @@
 //! Nothing here decides anything (I5). If the directory or the notification is missing, the
 //! store is slower and just as right.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Poll, Waker};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{CWD, FileType, Mode, mknodat, unlink};
-use tenure_core::{Hint, Hints, Name, Op};
+use tenure_core::sync::lock;
+use tenure_core::{Hint, HintSender, Hints, Name, Op};
 
 use crate::host::Host;
 use crate::inbox::{Bell, Ring};
 use crate::lease::{Blocked, News};
 use crate::watcher::{self, Watcher};
-use crate::witness::Witness;
-use crate::worker::locked;
-
-/// How many hints wait for one listener before they become a single [`Hint::Any`].
-const QUEUE_MAX: usize = 256;
+use crate::witness::HolderProcess;
 
 /// How many elections of one batch are hinted at by name; more become a single "any".
 const ANNOUNCE_MAX: usize = 64;
@@ -43,6 +39,7 @@ pub(crate) struct Hub {
     pub(crate) host: Host,
     /// Wakes the watcher's thread.
     bell: Option<OwnedFd>,
+    hints: HintSender,
     state: Mutex<State>,
 }
 
@@ -58,7 +55,6 @@ struct State {
     holders: HashMap<i64, Watched>,
     /// Which of them holds which election.
     held_by: HashMap<Name, i64>,
-    listeners: Vec<Weak<Listener>>,
     /// Those who listen for messages, with the hash of their election.
     bells: Vec<(u64, Weak<Bell>)>,
     /// Files can't be watched at present.
@@ -70,7 +66,7 @@ struct State {
 /// A holder that stands in our way.
 #[derive(Clone, Debug)]
 pub(crate) struct Watched {
-    pub(crate) witness: Witness,
+    pub(crate) witness: HolderProcess,
     /// When the last of its leases that we know of runs out. Then everybody wakes anyway.
     pub(crate) expires_ns: i64,
     elections: HashSet<Name>,
@@ -80,7 +76,7 @@ pub(crate) struct Watched {
 pub(crate) struct Briefing {
     /// The directory to watch, if it has changed.
     pub(crate) directory: Option<PathBuf>,
-    pub(crate) holders: HashMap<i64, (Witness, i64)>,
+    pub(crate) holders: HashMap<i64, (HolderProcess, i64)>,
 }
 
 impl Hub {
@@ -89,12 +85,12 @@ impl Hub {
             .inspect_err(|error| tracing::warn!(%error, "no eventfd, so there are no hints"))
             .ok();
         let state = Mutex::new(State { directory, ..State::default() });
-        Hub { host, bell, state }
+        Hub { host, bell, hints: HintSender::new(), state }
     }
 
     /// Remembers which elections we are asked about.
     pub(crate) fn remember(&self, ops: &[Op]) {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         for op in ops {
             let name = op.election();
             let room = state.names.len() < NAMES_MAX;
@@ -116,7 +112,7 @@ impl Hub {
         if news.blocked.is_empty() && news.ours.is_empty() {
             return;
         }
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         let mut changed = false;
         for name in &news.ours {
             changed |= state.forget(name);
@@ -133,7 +129,7 @@ impl Hub {
 
     /// The store was opened again, perhaps elsewhere.
     pub(crate) fn moved(&self, directory: &Path) {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         state.directory = directory.to_owned();
         state.directory_changed = true;
         drop(state);
@@ -142,10 +138,8 @@ impl Hub {
 
     /// A new stream; the first one starts the watcher.
     pub(crate) fn listen(self: &Arc<Hub>) -> Box<dyn Hints> {
-        let listener = Arc::new(Listener::default());
-        let mut state = locked(&self.state);
-        state.listeners.retain(|listener| listener.strong_count() > 0);
-        state.listeners.push(Arc::downgrade(&listener));
+        let queue = self.hints.listen();
+        let mut state = lock(&self.state);
         if !state.started {
             state.started = true;
             // The directory is watched before we return: what is released from now on is seen.
@@ -156,10 +150,8 @@ impl Hub {
                 tracing::warn!("the watcher could not be started, so there are no hints");
                 self.close();
             }
-        } else if state.closed {
-            listener.close();
         }
-        Box::new(SqliteHints(listener))
+        Box::new(queue)
     }
 
     /// Has a bell rung when messages come in. `None` if that can't be; else something to hold
@@ -170,7 +162,7 @@ impl Hub {
         bell: &Arc<Bell>,
     ) -> Option<Box<dyn Hints>> {
         let hints = self.listen();
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         state.bells.retain(|(_, bell)| bell.strong_count() > 0);
         state.bells.push((hash(election.as_str()), Arc::downgrade(bell)));
         (!state.closed && !state.deaf).then_some(hints)
@@ -178,14 +170,14 @@ impl Hub {
 
     /// Whether files can be watched. Those who listen for messages must know if not.
     pub(crate) fn hears_files(&self, hears: bool) {
-        locked(&self.state).deaf = !hears;
+        lock(&self.state).deaf = !hears;
         if !hears {
             self.ring_bells(None, Ring::Gone);
         }
     }
 
     fn ring_bells(&self, election: Option<u64>, ring: Ring) {
-        let bells = locked(&self.state).bells.clone();
+        let bells = lock(&self.state).bells.clone();
         let meant = bells.iter().filter(|(hash, _)| election.is_none_or(|one| one == *hash));
         for bell in meant.filter_map(|(_, bell)| bell.upgrade()) {
             bell.ring(ring);
@@ -194,14 +186,8 @@ impl Hub {
 
     /// Ends the watcher and all streams.
     pub(crate) fn close(&self) {
-        let listeners = {
-            let mut state = locked(&self.state);
-            state.closed = true;
-            std::mem::take(&mut state.listeners)
-        };
-        for listener in listeners.iter().filter_map(Weak::upgrade) {
-            listener.close();
-        }
+        lock(&self.state).closed = true;
+        self.hints.close();
         self.ring_bells(None, Ring::Gone);
         self.ring();
     }
@@ -213,7 +199,7 @@ impl Hub {
 
     /// What there is to watch; `None` if the store is closed.
     pub(crate) fn briefing(&self) -> Option<Briefing> {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         if state.closed {
             return None;
         }
@@ -232,7 +218,7 @@ impl Hub {
         let hint = match file.split_once('.').map_or(file, |(subject, _)| subject) {
             ANY => Some(vec![Hint::Any]),
             subject => u64::from_str_radix(subject, 16).ok().map(|hash| {
-                let state = locked(&self.state);
+                let state = lock(&self.state);
                 match state.names.get(&hash) {
                     Some(names) => names.iter().cloned().map(Hint::Election).collect(),
                     None if state.names_full => vec![Hint::Any],
@@ -240,42 +226,33 @@ impl Hub {
                 }
             }),
         };
-        self.emit(hint.unwrap_or_default());
+        self.hints.send(&hint.unwrap_or_default());
     }
 
     /// Everything may have changed.
     pub(crate) fn hear_any(&self) {
         self.ring_bells(None, Ring::Any);
-        self.emit(vec![Hint::Any]);
+        self.hints.send(&[Hint::Any]);
     }
 
     /// The holder of this row is proven dead: what it held can be taken at once.
     pub(crate) fn hear_death(&self, id: i64) {
         let held = {
-            let mut state = locked(&self.state);
+            let mut state = lock(&self.state);
             let held = state.holders.remove(&id);
             state.held_by.retain(|_, holder| *holder != id);
             held
         };
         let elections = held.map(|held| held.elections).unwrap_or_default();
-        self.emit(elections.into_iter().map(Hint::Election).collect());
+        let hints: Vec<Hint> = elections.into_iter().map(Hint::Election).collect();
+        self.hints.send(&hints);
     }
 
     /// Stops watching a holder: it can't be seen, or its leases have run out.
     pub(crate) fn give_up(&self, id: i64) {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         state.holders.remove(&id);
         state.held_by.retain(|_, holder| *holder != id);
-    }
-
-    fn emit(&self, hints: Vec<Hint>) {
-        if hints.is_empty() {
-            return;
-        }
-        let listeners = locked(&self.state).listeners.clone();
-        for listener in listeners.iter().filter_map(Weak::upgrade) {
-            listener.hear(&hints);
-        }
     }
 
     fn ring(&self) {
@@ -380,66 +357,10 @@ pub(crate) fn hash(name: &str) -> u64 {
     })
 }
 
-/// One stream's end of the hints.
-#[derive(Debug, Default)]
-struct Listener(Mutex<Queue>);
-
-#[derive(Debug, Default)]
-struct Queue {
-    hints: VecDeque<Hint>,
-    waker: Option<Waker>,
-    closed: bool,
-}
-
-impl Listener {
-    fn hear(&self, hints: &[Hint]) {
-        self.change(|queue| {
-            for hint in hints {
-                if queue.hints.len() == QUEUE_MAX {
-                    queue.hints = VecDeque::from([Hint::Any]);
-                    break;
-                }
-                if !queue.hints.contains(hint) {
-                    queue.hints.push_back(hint.clone());
-                }
-            }
-        });
-    }
-
-    fn close(&self) {
-        self.change(|queue| queue.closed = true);
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Queue)) {
-        let waker = {
-            let mut queue = locked(&self.0);
-            change(&mut queue);
-            queue.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-struct SqliteHints(Arc<Listener>);
-
-impl Hints for SqliteHints {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Hint>> {
-        let mut queue = locked(&self.0.0);
-        match queue.hints.pop_front() {
-            Some(hint) => Poll::Ready(Some(hint)),
-            None if queue.closed => Poll::Ready(None),
-            None => {
-                queue.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
 
     fn name(text: &str) -> Name {
@@ -466,11 +387,10 @@ mod tests {
     }
 
     #[test]
-    fn an_overfull_stream_says_any_and_a_closed_one_ends() {
+    fn what_can_not_be_told_apart_says_any_and_a_closed_stream_ends() {
         let hub = Arc::new(Hub::new(Host::detect().unwrap(), "/nonexistent".into()));
         let mut stream = hub.listen();
-        let hints = (0..=QUEUE_MAX).map(|n| Hint::Election(name(&n.to_string()))).collect();
-        hub.emit(hints);
+        hub.hear_any();
         let mut cx = Context::from_waker(Waker::noop());
         assert_eq!(stream.poll_next(&mut cx), Poll::Ready(Some(Hint::Any)));
         assert_eq!(stream.poll_next(&mut cx), Poll::Pending);

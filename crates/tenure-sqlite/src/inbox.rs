@@ -8,10 +8,11 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use tenure_core::sync::lock;
 use tenure_core::{Arrival, Error, Hints, Inbox, Name};
 
 use crate::mail::{Cursor, Mail, Read};
-use crate::worker::{Answer, locked, thread_ended};
+use crate::worker::{Answer, thread_ended};
 
 /// How long after a failure the notices are read again.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -44,7 +45,7 @@ pub(crate) enum Ring {
 impl Bell {
     pub(crate) fn ring(&self, ring: Ring) {
         let waker = {
-            let mut rung = locked(&self.0);
+            let mut rung = lock(&self.0);
             rung.notices |= matches!(ring, Ring::Notice | Ring::Any);
             rung.posts |= matches!(ring, Ring::Post | Ring::Any);
             rung.gone |= ring == Ring::Gone;
@@ -57,25 +58,25 @@ impl Bell {
 
     /// Rings for notices in a while.
     fn ring_again(self: &Arc<Bell>) {
-        if std::mem::replace(&mut locked(&self.0).again, true) {
+        if std::mem::replace(&mut lock(&self.0).again, true) {
             return;
         }
         let bell = Arc::downgrade(self);
         let ring = move || {
             thread::sleep(AGAIN);
             let Some(bell) = bell.upgrade() else { return };
-            locked(&bell.0).again = false;
+            lock(&bell.0).again = false;
             bell.ring(Ring::Notice);
         };
         if thread::Builder::new().name("tenure-again".to_owned()).spawn(ring).is_err() {
             // Whoever sends next rings.
-            locked(&self.0).again = false;
+            lock(&self.0).again = false;
         }
     }
 
     /// Whether it was rung for notices, for posts, and for the last time.
     fn answer(&self, cx: &mut Context<'_>) -> (bool, bool, bool) {
-        let mut rung = locked(&self.0);
+        let mut rung = lock(&self.0);
         let answer = (rung.notices, rung.posts, rung.gone);
         (rung.notices, rung.posts) = (false, false);
         rung.waker = Some(cx.waker().clone());
@@ -196,7 +197,7 @@ mod tests {
         bell.ring(Ring::Notice);
         let failed = poll_fn(|cx| {
             assert!(inbox.poll_next(cx).is_pending());
-            if locked(&bell.0).again { Poll::Ready(()) } else { Poll::Pending }
+            if lock(&bell.0).again { Poll::Ready(()) } else { Poll::Pending }
         });
         timeout(PATIENCE, failed).await.expect("a failure that is noticed");
         db.execute_batch("ALTER TABLE away RENAME TO notice").unwrap();

@@ -16,14 +16,14 @@ use tenure_core::{
 use crate::error;
 use crate::host::{Boot, Host};
 use crate::observe::{Record, Standing, Watch};
-use crate::witness::Witness;
+use crate::witness::HolderProcess;
 
 /// One handle as others see it: the row of its witnesses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Me {
     /// Random, so that no other handle ever writes to the same row.
     pub(crate) id: i64,
-    pub(crate) witness: Witness,
+    pub(crate) witness: HolderProcess,
     /// Whether rows of others may be left over that nobody has looked at yet.
     pub(crate) new_here: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) struct News {
 pub(crate) struct Blocked {
     pub(crate) election: Name,
     pub(crate) id: i64,
-    pub(crate) witness: Witness,
+    pub(crate) witness: HolderProcess,
     pub(crate) expires_ns: i64,
 }
 
@@ -69,7 +69,7 @@ struct Row {
     asked: bool,
     since_unix_ms: Option<i64>,
     metadata: Option<String>,
-    witness: Option<(i64, Witness)>,
+    witness: Option<(i64, HolderProcess)>,
 }
 
 /// What an acquire is after.
@@ -420,7 +420,7 @@ impl<'a> Round<'a> {
                     asked: row.get(5)?,
                     since_unix_ms: row.get(6)?,
                     metadata: row.get(7)?,
-                    witness: Witness::read(row, 9)?,
+                    witness: HolderProcess::read(row, 9)?,
                 })
             })
             .optional()
@@ -477,7 +477,7 @@ fn wish(op: &Op) -> Option<Wish<'_>> {
 }
 
 /// The wall clock, for people to read beside a lease. Nothing is decided by it.
-#[allow(clippy::disallowed_methods, reason = "display only, and a file has no clock of its own")]
+#[expect(clippy::disallowed_methods, reason = "display only, and a file has no clock of its own")]
 pub(crate) fn unix_ms() -> Option<i64> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     i64::try_from(since.as_millis()).ok()

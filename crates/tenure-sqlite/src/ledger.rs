@@ -2,9 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use tenure_core::{
-    BoxFuture, Error, ErrorKind, JobProgress, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger,
-    LedgerStep, Marked, Name, OnceMark, OnceRecord, OnceStep, Term, Tick, TickEnd, TickRecord,
-    TickState, Transactions, check_job_name, check_once_key,
+    BoxFuture, Error, ErrorKind, JobProgress, LEDGER_OPEN_MAX, Ledger, LedgerStep, Marked, Name,
+    OnceMark, OnceRecord, OnceStep, Term, Tick, TickEnd, TickRecord, TickState, Transactions,
 };
 
 use crate::lease::{Round, unix_ms};
@@ -45,11 +44,11 @@ impl Call {
 pub(crate) fn write(round: &mut Round<'_>, call: &Call) -> rusqlite::Result<Answer> {
     match call {
         Call::Record { election, term, steps } => {
-            let desk = Desk { conn: round.conn, election, term: *term, now: unix_ms() };
-            if !desk.holds(round.now_ns)? {
+            let writer = StepWriter { conn: round.conn, election, term: *term, now: unix_ms() };
+            if !writer.holds(round.now_ns)? {
                 return Ok(Answer::Marks(vec![Marked::Stale; steps.len()]));
             }
-            let marks = steps.iter().map(|step| desk.step(step)).collect::<Result<_, _>>()?;
+            let marks = steps.iter().map(|step| writer.step(step)).collect::<Result<_, _>>()?;
             Ok(Answer::Marks(marks))
         }
         Call::Request { election, job } => {
@@ -60,11 +59,11 @@ pub(crate) fn write(round: &mut Round<'_>, call: &Call) -> rusqlite::Result<Answ
             Ok(Answer::Requested(Tick::new(job.clone(), scheduled)))
         }
         Call::Once { election, term, step } => {
-            let desk = Desk { conn: round.conn, election, term: *term, now: unix_ms() };
-            if !desk.holds(round.now_ns)? {
+            let writer = StepWriter { conn: round.conn, election, term: *term, now: unix_ms() };
+            if !writer.holds(round.now_ns)? {
                 return Ok(Answer::Key(OnceMark::Stale));
             }
-            Ok(Answer::Key(once::step(round.conn, election, *term, desk.now, step)?))
+            Ok(Answer::Key(once::step(round.conn, election, *term, writer.now, step)?))
         }
         call => read(round.conn, call),
     }
@@ -117,7 +116,7 @@ pub(crate) fn read(conn: &Connection, call: &Call) -> rusqlite::Result<Answer> {
 }
 
 /// The steps of one term, in one transaction.
-struct Desk<'a> {
+struct StepWriter<'a> {
     conn: &'a Connection,
     election: &'a Name,
     term: Term,
@@ -132,7 +131,7 @@ struct Found {
     attempt: u32,
 }
 
-impl Desk<'_> {
+impl StepWriter<'_> {
     fn holds(&self, now_ns: i64) -> rusqlite::Result<bool> {
         self.conn.prepare_cached(include_str!("sql/tick_holds.sql"))?.exists((
             self.election.as_str(),
@@ -204,18 +203,14 @@ impl Desk<'_> {
 
     fn end(&self, tick: &Tick, attempt: u32, end: TickEnd) -> rusqlite::Result<Marked> {
         let Some(found) = self.find(tick)? else { return Ok(Marked::Refused) };
-        let word = TickState::Finished(end).as_str();
-        if found.state == word && self.is_ours(&found) && found.attempt == attempt {
+        let state = TickState::Finished(end);
+        if found.state == state.as_str() && self.is_ours(&found) && found.attempt == attempt {
             return Ok(done(attempt));
         }
         if !self.is_running(&found, attempt) {
             return Ok(Marked::Refused);
         }
-        let code = match end {
-            TickEnd::Failed(code) => Some(code),
-            _ => None,
-        };
-        self.finish(tick, word, code)?;
+        self.finish(tick, state)?;
         Ok(done(attempt))
     }
 
@@ -237,18 +232,18 @@ impl Desk<'_> {
         let Some(found) = self.find(tick)? else { return Ok(Marked::Refused) };
         match found.state.as_str() {
             "abandoned" => {}
-            "requested" => self.finish(tick, "abandoned", None)?,
+            "requested" => self.finish(tick, TickState::Abandoned)?,
             "claimed" | "started" if !self.is_ours(&found) => {
-                self.finish(tick, "abandoned", None)?;
+                self.finish(tick, TickState::Abandoned)?;
             }
             _ => return Ok(Marked::Refused),
         }
         Ok(done(found.attempt))
     }
 
-    fn finish(&self, tick: &Tick, word: &str, code: Option<i32>) -> rusqlite::Result<()> {
+    fn finish(&self, tick: &Tick, state: TickState) -> rusqlite::Result<()> {
         let (election, job, at) = self.key(tick);
-        let values = (election, job, at, word, code, self.now);
+        let values = (election, job, at, state.as_str(), state.code(), self.now);
         self.execute(include_str!("sql/tick_end.sql"), values)
     }
 
@@ -353,13 +348,6 @@ impl Ledger for SqliteStore {
         steps: &'a [LedgerStep],
     ) -> BoxFuture<'a, Result<Vec<Marked>, Error>> {
         Box::pin(async move {
-            if steps.len() > LEDGER_STEPS_MAX {
-                let message = format!(
-                    "{} steps are too many for one call, at most {LEDGER_STEPS_MAX} are taken",
-                    steps.len()
-                );
-                return Err(error::new(ErrorKind::Config, message));
-            }
             let (election, steps) = (election.clone(), steps.to_vec());
             match self.ask(Call::Record { election, term, steps }, "record").await? {
                 Answer::Marks(marks) => Ok(marks),
@@ -374,7 +362,6 @@ impl Ledger for SqliteStore {
         job: &'a str,
     ) -> BoxFuture<'a, Result<Tick, Error>> {
         Box::pin(async move {
-            check_job_name(job)?;
             let call = Call::Request { election: election.clone(), job: job.to_owned() };
             match self.ask(call, "request").await? {
                 Answer::Requested(tick) => Ok(tick),
@@ -418,7 +405,6 @@ impl Ledger for SqliteStore {
         step: &'a OnceStep,
     ) -> BoxFuture<'a, Result<OnceMark, Error>> {
         Box::pin(async move {
-            check_once_key(step.key())?;
             let (election, step) = (election.clone(), step.clone());
             match self.ask(Call::Once { election, term, step }, "once").await? {
                 Answer::Key(mark) => Ok(mark),

@@ -1,11 +1,15 @@
 #![doc = include_str!("../README.md")]
 
 mod channels;
+mod checkup;
 mod config;
 mod db;
+mod elections;
 mod error;
 pub mod fence;
 mod fs;
+#[cfg(feature = "drill")]
+mod ground;
 mod hints;
 mod host;
 mod inbox;
@@ -20,7 +24,9 @@ mod watcher;
 mod witness;
 mod worker;
 
-pub use config::SqliteConfig;
+pub use config::{SQLITE, SqliteConfig};
+#[cfg(feature = "drill")]
+pub use ground::GROUND;
 #[doc(hidden)]
 pub use host::Host;
 pub use store::SqliteStore;

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension};
+use tenure_core::sync::lock;
 use tenure_core::{
     Acknowledged, ChannelBacklog, DeadLetter, Delivery, Error, ErrorKind, KEY_MEMORY, Name, Post,
     Posted, Taken, Term,
@@ -17,7 +18,7 @@ use crate::db::{self, Db, OPEN_TIMEOUT};
 use crate::error;
 use crate::host::Host;
 use crate::lease::unix_ms;
-use crate::worker::{Answer, locked, promise, thread_ended};
+use crate::worker::{Answer, promise, thread_ended};
 
 /// How many calls may wait for the file.
 const QUEUE_MAX: usize = 4_096;
@@ -72,7 +73,7 @@ impl Mail {
     }
 
     fn jobs(&self) -> Result<SyncSender<Job>, Error> {
-        let mut jobs = locked(&self.jobs);
+        let mut jobs = lock(&self.jobs);
         if let Some(jobs) = &*jobs {
             return Ok(jobs.clone());
         }

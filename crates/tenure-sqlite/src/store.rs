@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    BoxFuture, Channels, Error, ErrorKind, Expiry, Hints, Ledger, Name, Op, Reply, Store, StoreInfo,
+    BoxFuture, Channels, Checkup, Elections, Error, ErrorKind, Expiry, Hints, Ledger, Migrate,
+    Name, Op, Reply, Store, StoreInfo, Witness,
 };
 
 use crate::config::SqliteConfig;
@@ -214,6 +215,22 @@ impl Store for SqliteStore {
 
     fn ledger(&self) -> Option<&dyn Ledger> {
         Some(self)
+    }
+
+    fn elections(&self) -> Option<&dyn Elections> {
+        Some(self)
+    }
+
+    fn witness(&self) -> Option<&dyn Witness> {
+        Some(self)
+    }
+
+    fn checkup(&self) -> Option<&dyn Checkup> {
+        Some(self)
+    }
+
+    fn migrate(&self) -> Option<&dyn Migrate> {
+        None
     }
 }
 

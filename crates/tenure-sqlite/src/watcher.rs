@@ -14,7 +14,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
 use crate::hints::Hub;
-use crate::witness::Witness;
+use crate::witness::HolderProcess;
 
 /// How soon, at first and at last, a group whose guardians are dead is looked at again.
 const RECHECK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
@@ -30,7 +30,7 @@ pub(crate) struct Watcher {
 /// Somebody who stands in our way.
 #[derive(Debug)]
 struct Holder {
-    witness: Witness,
+    witness: HolderProcess,
     expires_ns: i64,
     /// One for each of its processes that has not been seen to exit.
     living: Vec<OwnedFd>,
@@ -71,7 +71,7 @@ impl Watcher {
     }
 
     /// Opens what is new and closes what is gone.
-    fn follow(&mut self, hub: &Hub, mut wanted: HashMap<i64, (Witness, i64)>) {
+    fn follow(&mut self, hub: &Hub, mut wanted: HashMap<i64, (HolderProcess, i64)>) {
         self.holders.retain(|id, holder| match wanted.get(id) {
             Some((witness, expires_ns)) if *witness == holder.witness => {
                 holder.expires_ns = *expires_ns;

@@ -10,8 +10,16 @@ use rusqlite::{Connection, Row};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tenure_core::{ProcStat, Secret, Witness};
 
 use crate::host::Host;
+use crate::store::SqliteStore;
+
+impl Witness for SqliteStore {
+    fn url(&self) -> Option<Secret> {
+        Some(Secret::new(format!("sqlite:{}", self.path().to_str()?)))
+    }
+}
 
 /// One process, told apart from later ones of the same pid by when it started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,18 +30,18 @@ pub(crate) struct Process {
 
 /// Whose death is proof that the leases of a handle are nobody's any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Witness {
+pub(crate) struct HolderProcess {
     pid_ns: i64,
     /// `None` where no death is proof, or none can be proven.
     own: Option<Process>,
 }
 
-impl Witness {
+impl HolderProcess {
     /// This process, if it has declared that nothing else works for its reigns (D1).
-    pub(crate) fn new(host: &Host, childless: bool) -> Witness {
+    pub(crate) fn new(host: &Host, childless: bool) -> HolderProcess {
         let pid = Pid::as_raw(Some(rustix::process::getpid()));
         let own = host.pid_ns.filter(|_| childless).and_then(|_| Process::running(pid));
-        Witness { pid_ns: column(host.pid_ns.unwrap_or(0)), own }
+        HolderProcess { pid_ns: column(host.pid_ns.unwrap_or(0)), own }
     }
 
     /// Whether it is dead beyond doubt.
@@ -63,7 +71,10 @@ impl Witness {
     }
 
     /// Reads the columns of `look.sql` from `id` on; `None` if the row is not there.
-    pub(crate) fn read(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<(i64, Witness)>> {
+    pub(crate) fn read(
+        row: &Row<'_>,
+        first: usize,
+    ) -> rusqlite::Result<Option<(i64, HolderProcess)>> {
         let Some(id) = row.get::<_, Option<i64>>(first)? else {
             return Ok(None);
         };
@@ -72,7 +83,7 @@ impl Witness {
             let pid: Option<i32> = row.get(pid)?;
             Ok(pid.zip(start_ticks).map(|(pid, start_ticks)| Process { pid, start_ticks }))
         };
-        let witness = Witness { pid_ns: row.get(first + 1)?, own: process(first + 2)? };
+        let witness = HolderProcess { pid_ns: row.get(first + 1)?, own: process(first + 2)? };
         Ok(Some((id, witness)))
     }
 }
@@ -120,16 +131,10 @@ fn pid_from(raw: i32, least: i32) -> Option<Pid> {
     (raw >= least).then(|| Pid::from_raw(raw)).flatten()
 }
 
-/// Field 22 of `/proc/PID/stat`; `None` if it can't be read.
+/// When the process of this pid started; `None` if that can't be read.
 fn start_ticks(pid: i32) -> Option<i64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    parse_start_ticks(&String::from_utf8_lossy(&stat))
-}
-
-fn parse_start_ticks(stat: &str) -> Option<i64> {
-    // The second field is the command's name in parentheses, with anything in it.
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+    Some(ProcStat::parse(&stat)?.start_ticks)
 }
 
 /// Inodes of namespaces have 32 bits; a column has 63.
@@ -155,9 +160,9 @@ mod tests {
             Sleeper(Command::new("sleep").arg("600").spawn().unwrap())
         }
 
-        fn witness(&self) -> Witness {
+        fn witness(&self) -> HolderProcess {
             let own = Process::running(self.0.id() as i32);
-            Witness { own, ..Witness::new(&host(), true) }
+            HolderProcess { own, ..HolderProcess::new(&host(), true) }
         }
 
         fn kill_and_reap(&mut self) {
@@ -174,13 +179,6 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_parentheses_does_not_confuse_the_start_time() {
-        let stat = "7 (a) b) c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20 21";
-        assert_eq!(parse_start_ticks(stat), Some(4711));
-        assert_eq!(parse_start_ticks("7 (a"), None);
-    }
-
-    #[test]
     fn a_living_process_is_not_proven_dead_and_a_zombie_is() {
         let mut child = Sleeper::start();
         let witness = child.witness();
@@ -194,6 +192,41 @@ mod tests {
         assert!(witness.is_proven_dead(&host()), "reaped");
     }
 
+    /// Ends its first thread and keeps another one.
+    const HEADLESS: &str = "
+        #include <pthread.h>
+        #include <unistd.h>
+        static void *work(void *unused) { for (;;) pause(); return unused; }
+        int main(void) {
+            pthread_t thread;
+            pthread_create(&thread, 0, work, 0);
+            pthread_exit(0);
+        }";
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_is_alive() {
+        let directory = tempfile::tempdir().unwrap();
+        let (source, program) = (directory.path().join("headless.c"), directory.path().join("it"));
+        fs::write(&source, HEADLESS).unwrap();
+        let mut cc = Command::new("cc");
+        cc.arg("-pthread").arg(&source).arg("-o").arg(&program);
+        assert!(cc.status().expect("a C compiler, which Rust links with").success());
+        let mut child = Sleeper(Command::new(&program).spawn().unwrap());
+        let witness = child.witness();
+        let pidfd = witness.own.unwrap().open().unwrap();
+        let stat = || ProcStat::parse(&fs::read(format!("/proc/{}/stat", child.0.id())).unwrap());
+        let a_moment = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        while stat().unwrap().state != b'Z' {
+            let ended = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&a_moment)).unwrap();
+            assert_eq!(ended, 0, "its second thread goes on for ever");
+        }
+        let stat = stat().unwrap();
+        assert!(stat.threads == 2 && !stat.is_dead(), "{stat:?}");
+        assert!(!witness.is_proven_dead(&host()));
+        child.kill_and_reap();
+        assert!(witness.is_proven_dead(&host()));
+    }
+
     #[test]
     fn a_pid_in_use_again_is_proof_and_an_unknown_namespace_is_none() {
         let mut child = Sleeper::start();
@@ -203,26 +236,13 @@ mod tests {
         child.kill_and_reap();
         assert!(!witness.is_proven_dead(&host().with_pid_namespace(Some(1))));
         assert!(!witness.is_proven_dead(&host().with_pid_namespace(None)));
-        assert!(!Witness { own: None, ..witness }.is_proven_dead(&host()));
+        assert!(!HolderProcess { own: None, ..witness }.is_proven_dead(&host()));
     }
 
     #[test]
     fn nobody_is_a_witness_who_has_not_declared_to_be_childless() {
-        assert!(Witness::new(&host(), true).is_visible_from(&host()));
-        let witness = Witness::new(&host(), false);
+        assert!(HolderProcess::new(&host(), true).is_visible_from(&host()));
+        let witness = HolderProcess::new(&host(), false);
         assert!(!witness.is_visible_from(&host()) && witness.processes().next().is_none());
-    }
-
-    #[test]
-    fn lines_of_proc_are_read_or_not_whatever_stands_in_them() {
-        let time = std::time::Duration::from_millis(200);
-        bolero::check!().with_test_time(time).with_type::<(String, i64)>().for_each(
-            |(text, ticks)| {
-                let _any = parse_start_ticks(text);
-                // The name may hold anything; what follows it decides.
-                let stat = format!("7 ({text}) S{} {ticks} 0", " 1".repeat(18));
-                assert_eq!(parse_start_ticks(&stat), Some(*ticks), "{stat:?}");
-            },
-        );
     }
 }

@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use tenure_core::sync::lock;
 use tenure_core::{Error, ErrorKind, Name, Op, Reply};
 
 use crate::config::SqliteConfig;
@@ -19,7 +20,7 @@ use crate::host::Host;
 use crate::lease::{Me, News, Round};
 use crate::ledger;
 use crate::observe::Watch;
-use crate::witness::Witness;
+use crate::witness::HolderProcess;
 
 /// How many calls may wait. A driver has one or two in flight; more means that nobody waits for
 /// the answers, and a queue of stale calls would only keep the next one from being answered.
@@ -45,7 +46,7 @@ impl Jobs {
         hub: Arc<Hub>,
     ) -> Result<Jobs, Error> {
         let (sender, receiver) = sync_channel(QUEUE_MAX);
-        let witness = Witness::new(&host, config.childless);
+        let witness = HolderProcess::new(&host, config.childless);
         let me = Me { id: random()?, witness, new_here: true };
         let worker = Worker { config, host, hub, me, watch: RefCell::default(), db: Some(db) };
         thread::Builder::new()
@@ -289,25 +290,25 @@ fn random() -> Result<i64, Error> {
 }
 
 /// The half of a one-shot channel that the thread keeps.
-pub(crate) struct Promise<T>(Arc<Mutex<Slot<T>>>);
+pub(crate) struct Promise<T>(Arc<Mutex<PromiseState<T>>>);
 
 /// The half that is waited for: `None` if the promise was broken.
-pub(crate) struct Answer<T>(Arc<Mutex<Slot<T>>>);
+pub(crate) struct Answer<T>(Arc<Mutex<PromiseState<T>>>);
 
-struct Slot<T> {
+struct PromiseState<T> {
     value: Option<T>,
     over: bool,
     waker: Option<Waker>,
 }
 
 pub(crate) fn promise<T>() -> (Promise<T>, Answer<T>) {
-    let slot = Arc::new(Mutex::new(Slot { value: None, over: false, waker: None }));
-    (Promise(slot.clone()), Answer(slot))
+    let state = Arc::new(Mutex::new(PromiseState { value: None, over: false, waker: None }));
+    (Promise(state.clone()), Answer(state))
 }
 
 impl<T> Promise<T> {
     pub(crate) fn keep(self, value: T) {
-        locked(&self.0).value = Some(value);
+        lock(&self.0).value = Some(value);
         // The drop that follows wakes whoever waits.
     }
 }
@@ -315,9 +316,9 @@ impl<T> Promise<T> {
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
         let waker = {
-            let mut slot = locked(&self.0);
-            slot.over = true;
-            slot.waker.take()
+            let mut state = lock(&self.0);
+            state.over = true;
+            state.waker.take()
         };
         if let Some(waker) = waker {
             waker.wake();
@@ -329,18 +330,13 @@ impl<T> Future for Answer<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        let mut slot = locked(&self.0);
-        if slot.over {
-            return Poll::Ready(slot.value.take());
+        let mut state = lock(&self.0);
+        if state.over {
+            return Poll::Ready(state.value.take());
         }
-        slot.waker = Some(cx.waker().clone());
+        state.waker = Some(cx.waker().clone());
         Poll::Pending
     }
-}
-
-/// No code that panics runs while one of these is held, so what is in it is sound.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -354,7 +350,7 @@ mod tests {
         let host = Host::detect().unwrap();
         let db = Db::open(path, &host, db::OPEN_TIMEOUT, config.busy_timeout).unwrap();
         let hub = Arc::new(Hub::new(host.clone(), db.place.hints.clone()));
-        let me = Me { id: 7, witness: Witness::new(&host, true), new_here: true };
+        let me = Me { id: 7, witness: HolderProcess::new(&host, true), new_here: true };
         Worker { config, host, hub, me, watch: RefCell::default(), db: Some(db) }
     }
 

@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tenure_core::sync::lock;
 use tenure_core::{BoxFuture, Clock, Time};
-
-use crate::util::held;
 
 const MILLION: u64 = 1_000_000;
 
@@ -74,30 +73,30 @@ impl ManualClock {
 
     /// Moves the true time, and wakes whoever slept until then, the earliest first.
     pub fn advance(&self, span: Duration) {
-        let to = held(&self.world).now + span;
+        let to = lock(&self.world).now + span;
         self.move_to(to);
     }
 
     /// Moves the true time until this clock shows `at`. It never goes back: an instant that has
     /// passed changes nothing.
     pub fn set(&self, at: Time) {
-        let to = held(&self.face).due(at);
+        let to = lock(&self.face).due(at);
         self.move_to(to);
     }
 
     /// The instant, on this clock, at which the next sleeper of any clock is due. A test that
     /// sets the clock to it, again and again, misses nothing in between.
     pub fn next_due(&self) -> Option<Time> {
-        let world = held(&self.world);
+        let world = lock(&self.world);
         let due = world.sleepers.values().filter_map(Sleeper::due).min()?;
-        Some(held(&self.face).at(due.max(world.now)))
+        Some(lock(&self.face).at(due.max(world.now)))
     }
 
     /// Another clock, equal to this one now, that gains `ppm` microseconds on every true second,
     /// or loses them if negative.
     pub fn drifting(&self, ppm: i32) -> ManualClock {
-        let now = held(&self.world).now;
-        let face = *held(&self.face);
+        let now = lock(&self.world).now;
+        let face = *lock(&self.face);
         let rate = MILLION.saturating_add_signed(i64::from(ppm)).max(1);
         self.with_face(Face { anchor: now, shown: face.at(now), rate, frozen: None })
     }
@@ -105,8 +104,8 @@ impl ManualClock {
     /// Another clock that is this much ahead of this one and runs at the same rate: what another
     /// machine's clock looks like.
     pub fn shifted(&self, ahead: Duration) -> ManualClock {
-        let now = held(&self.world).now;
-        let face = *held(&self.face);
+        let now = lock(&self.world).now;
+        let face = *lock(&self.face);
         let shown = face.at(now) + ahead;
         self.with_face(Face { anchor: now, shown, rate: face.rate, frozen: None })
     }
@@ -114,16 +113,16 @@ impl ManualClock {
     /// Stops this clock and its sleepers, as a stopped process (SIGSTOP) would see it. True time
     /// and the other clocks go on.
     pub fn freeze(&self) {
-        let now = held(&self.world).now;
-        let mut face = held(&self.face);
+        let now = lock(&self.world).now;
+        let mut face = lock(&self.face);
         let shown = face.shows(now);
         face.frozen = Some(shown);
     }
 
     /// Lets a frozen clock catch up at once, and wakes whoever became due in the meantime.
     pub fn thaw(&self) {
-        held(&self.face).frozen = None;
-        let now = held(&self.world).now;
+        lock(&self.face).frozen = None;
+        let now = lock(&self.world).now;
         self.move_to(now);
     }
 
@@ -132,7 +131,7 @@ impl ManualClock {
     }
 
     fn move_to(&self, to: Time) {
-        let mut world = held(&self.world);
+        let mut world = lock(&self.world);
         world.now = world.now.max(to);
         let now = world.now;
         let mut due: Vec<(Time, u64)> = world
@@ -169,8 +168,8 @@ impl fmt::Debug for ManualClock {
 
 impl Clock for ManualClock {
     fn now(&self) -> Time {
-        let now = held(&self.world).now;
-        held(&self.face).shows(now)
+        let now = lock(&self.world).now;
+        lock(&self.face).shows(now)
     }
 
     fn sleep_until(&self, at: Time) -> BoxFuture<'static, ()> {
@@ -197,7 +196,7 @@ impl Face {
 impl Sleeper {
     /// When it wakes in true time; never while its clock is frozen.
     fn due(&self) -> Option<Time> {
-        let face = held(&self.face);
+        let face = lock(&self.face);
         face.frozen.is_none().then(|| face.due(self.at))
     }
 }
@@ -220,8 +219,8 @@ impl Future for Sleep {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let clock = self.clock.clone();
         // Looked at and written down under one guard, or a move in between would be missed.
-        let mut world = held(&clock.world);
-        let face = *held(&clock.face);
+        let mut world = lock(&clock.world);
+        let face = *lock(&clock.face);
         if face.frozen.is_none() && face.at(world.now) >= self.at {
             return Poll::Ready(());
         }
@@ -238,7 +237,7 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            held(&self.clock.world).sleepers.remove(&id);
+            lock(&self.clock.world).sleepers.remove(&id);
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use tenure_core::BoxFuture;
@@ -78,9 +77,4 @@ pub(crate) async fn yield_times(times: usize) {
         Poll::Pending
     })
     .await;
-}
-
-/// Locks, also after a panic elsewhere: what is kept behind these is never half changed.
-pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

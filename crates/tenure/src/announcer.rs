@@ -12,14 +12,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tenure_core::{Clock, Error, ErrorKind, Reply, Time};
+use tenure_core::sync::lock;
+use tenure_core::{Clock, Error, Reply, Time};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::clock::{AnyClock, BootClock};
+use crate::clock::AnyClock;
 use crate::pulse::Pulse;
+use crate::runtime::{Part, Runtime};
 use crate::shared::{Reign, Shared, wake};
 use crate::slot::Done;
 
@@ -74,18 +76,16 @@ pub(crate) struct Announcer {
 
 impl Announcer {
     /// Starts its threads. The queue outlives a driver that panics: what it said last is told.
-    pub(crate) fn start(clock: AnyClock) -> Result<Arc<Announcer>, Error> {
-        let queue = Arc::new(Queue::new());
-        queue.clone().add_thread().map_err(no_thread)?;
+    pub(crate) fn start(
+        clock: AnyClock,
+        runtime: &Arc<dyn Runtime>,
+    ) -> Result<Arc<Announcer>, Error> {
+        let queue = Arc::new(Queue::new(runtime.clone()));
+        queue.clone().add_thread()?;
         let (reigns, watched) = mpsc::unbounded_channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(no_thread)?;
         let (reigns_known, count) = (BTreeMap::new(), 0);
         let alarm = Alarm { queue: queue.clone(), clock, watched, reigns: reigns_known, count };
-        std::thread::Builder::new()
-            .name("tenure-alarm".to_owned())
-            .spawn(move || runtime.block_on(alarm.run()))
-            .map_err(no_thread)?;
+        runtime.start(Part::new("tenure-alarm", alarm.run()))?;
         Ok(Arc::new(Announcer { queue, reigns }))
     }
 
@@ -140,18 +140,16 @@ impl Drop for Announcer {
     }
 }
 
-fn no_thread(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, "a thread of the candidate can't be started")
-        .caused_by(error)
-}
-
 /// What waits to be carried out, and the threads that do it.
 struct Queue {
     // A std mutex: it is held to put in or to take out, never while somebody is woken.
     waiting: Mutex<Waiting>,
-    filled: Condvar,
+    filled: Notify,
+    runtime: Arc<dyn Runtime>,
+    /// The clock of the host, whatever clock the candidate has: threads block by this one.
+    clock: Arc<dyn Clock>,
     threads: AtomicUsize,
-    /// When the wake-up that is being carried out began, on the real clock; 0 if none is.
+    /// When the wake-up that is being carried out began, on the host's clock; 0 if none is.
     busy_since: AtomicU64,
     /// Has the alarm look whether a waker blocks.
     nudge: Notify,
@@ -166,10 +164,12 @@ struct Waiting {
 }
 
 impl Queue {
-    fn new() -> Queue {
+    fn new(runtime: Arc<dyn Runtime>) -> Queue {
         Queue {
             waiting: Mutex::default(),
-            filled: Condvar::new(),
+            filled: Notify::new(),
+            clock: runtime.clock(),
+            runtime,
             threads: AtomicUsize::new(0),
             busy_since: AtomicU64::new(0),
             nudge: Notify::new(),
@@ -192,11 +192,11 @@ impl Queue {
 
     fn close(&self) {
         self.waiting().closed = true;
-        self.filled.notify_all();
+        self.filled.notify_one();
         self.nudge.notify_one();
     }
 
-    fn add_thread(self: Arc<Queue>) -> std::io::Result<()> {
+    fn add_thread(self: Arc<Queue>) -> Result<(), Error> {
         let turn = {
             let mut waiting = self.waiting();
             waiting.turn += 1;
@@ -204,17 +204,16 @@ impl Queue {
         };
         self.threads.fetch_add(1, Ordering::AcqRel);
         let queue = self.clone();
-        let started = std::thread::Builder::new()
-            .name("tenure-wake".to_owned())
-            .spawn(move || queue.carry_out(turn));
+        let work = async move { queue.carry_out(turn).await };
+        let started = self.runtime.start(Part::for_user_code("tenure-wake", work));
         if started.is_err() {
             self.threads.fetch_sub(1, Ordering::AcqRel);
         }
-        started.map(drop)
+        started
     }
 
-    fn carry_out(&self, turn: usize) {
-        while let Some(wake) = self.next(turn) {
+    async fn carry_out(&self, turn: usize) {
+        while let Some(wake) = self.next(turn).await {
             // A waker that panics harms nobody else.
             let _panicked = catch_unwind(AssertUnwindSafe(|| wake.carry_out()));
         }
@@ -222,22 +221,29 @@ impl Queue {
     }
 
     /// The next one; `None` when there is nothing more to come, or another thread has taken over.
-    fn next(&self, turn: usize) -> Option<Wake> {
-        let mut waiting = self.waiting();
+    async fn next(&self, turn: usize) -> Option<Wake> {
         loop {
-            if waiting.turn != turn {
-                return None;
+            if let Some(next) = self.take(turn) {
+                return next;
             }
-            if let Some(wake) = waiting.wakes.pop_front() {
-                self.busy_since.store(BootClock::time().as_nanos().max(1), Ordering::Release);
-                return Some(wake);
-            }
-            self.busy_since.store(0, Ordering::Release);
-            if waiting.closed {
-                return None;
-            }
-            waiting = self.filled.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            self.filled.notified().await;
         }
+    }
+
+    /// What [`next`](Queue::next) tells; `None` if it is not known yet.
+    fn take(&self, turn: usize) -> Option<Option<Wake>> {
+        let mut waiting = self.waiting();
+        if waiting.turn != turn {
+            // The signal may have been meant for the thread that took over.
+            self.filled.notify_one();
+            return Some(None);
+        }
+        if let Some(wake) = waiting.wakes.pop_front() {
+            self.busy_since.store(self.clock.now().as_nanos().max(1), Ordering::Release);
+            return Some(Some(wake));
+        }
+        self.busy_since.store(0, Ordering::Release);
+        waiting.closed.then_some(None)
     }
 
     /// If a waker blocks, has another thread go on with the others. Says whether one may.
@@ -246,7 +252,7 @@ impl Queue {
         if since == 0 {
             return false;
         }
-        let blocked = BootClock::time() - Time::from_nanos(since) >= BLOCKED_AFTER;
+        let blocked = self.clock.now() - Time::from_nanos(since) >= BLOCKED_AFTER;
         if !blocked {
             return true;
         }
@@ -264,7 +270,7 @@ impl Queue {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 }
 
@@ -284,14 +290,16 @@ impl Alarm {
         while open || !self.queue.is_done() {
             let next = self.pass(self.clock.now());
             let busy = self.queue.look_after();
+            let host = &self.queue.clock;
             tokio::select! {
+                biased;
                 reign = self.watched.recv(), if open => match reign {
                     Some(reign) => self.watch(reign),
                     None => open = false,
                 },
                 () = self.clock.sleep_until(next) => {}
                 () = self.queue.nudge.notified() => {}
-                () = BootClock.sleep_until(BootClock::time() + BLOCKED_AFTER), if busy => {}
+                () = host.sleep_until(host.now() + BLOCKED_AFTER), if busy => {}
             }
         }
     }

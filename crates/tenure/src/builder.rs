@@ -4,16 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Error, Metadata, Name, Settings, Store, Term, Timing};
+use tenure_core::{Error, Metadata, Name, Secret, Settings, Store, Term, Timing};
 use tokio::sync::mpsc;
 
 use crate::callback::{CallbackResult, Callbacks, callback};
-use crate::channels::{Handlers, Office};
+use crate::channels::{Dispatcher, Handlers};
 use crate::command::{Command, NewSlot};
 use crate::election::Inner;
 use crate::relay::{ROOM, Relay};
+use crate::runtime::{Runtime, Threads};
 use crate::shared::Shared;
-use crate::{Candidate, Election};
+use crate::{Candidate, Election, Stores};
 
 /// Sets up an [`Election`]. Nothing is checked before [`build`](ElectionBuilder::build) or
 /// [`start`](ElectionBuilder::start), which then check everything.
@@ -40,6 +41,35 @@ pub struct ElectionBuilder {
 pub(crate) enum Source {
     Candidate(Candidate),
     Store { store: Arc<dyn Store>, label: Option<String> },
+    Url { url: Secret, label: Option<String> },
+}
+
+impl Source {
+    fn candidate(self, timing: &Timing) -> Result<Candidate, Error> {
+        let (store, label) = match self {
+            Source::Candidate(candidate) => return Ok(candidate),
+            Source::Store { store, label } => (store, label),
+            Source::Url { url, label } => {
+                let url = Stores::built_in().parse(url)?;
+                // Before it is opened, which may leave a file behind.
+                timing.check_store_minimum(url.min_ttl())?;
+                (url.open()?, label)
+            }
+        };
+        timing.check_store_minimum(store.info().min_ttl)?;
+        let builder = Candidate::builder(store);
+        match label {
+            Some(label) => builder.label(label).build(),
+            None => builder.build(),
+        }
+    }
+
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        match self {
+            Source::Candidate(candidate) => candidate.runtime().clone(),
+            Source::Store { .. } | Source::Url { .. } => Arc::new(Threads),
+        }
+    }
 }
 
 impl ElectionBuilder {
@@ -67,7 +97,7 @@ impl ElectionBuilder {
     /// The readable part of the candidate's identity; `host:pid` if not given. Only for an election
     /// that was set up on a store: a [`Candidate`] has its label already.
     pub fn label(mut self, new: impl Into<String>) -> ElectionBuilder {
-        if let Source::Store { label, .. } = &mut self.source {
+        if let Source::Store { label, .. } | Source::Url { label, .. } = &mut self.source {
             *label = Some(new.into());
         }
         self
@@ -205,27 +235,14 @@ impl ElectionBuilder {
         let name = Name::new(&self.name)?;
         let timing = self.timing()?;
         let metadata = self.metadata.as_deref().map(Metadata::new).transpose()?;
-        let runtime = match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => Some(runtime),
-            Err(_) if self.callbacks.is_empty() && self.handlers.is_empty() => None,
-            Err(_) => {
-                return Err(Error::config(
-                    "callbacks and handlers need a tokio runtime to run on; build the election \
-                     inside one",
-                ));
-            }
-        };
-        let candidate = match self.source {
-            Source::Candidate(candidate) => candidate,
-            Source::Store { store, label } => {
-                timing.check_store_minimum(store.info().min_ttl)?;
-                let builder = Candidate::builder(store);
-                match label {
-                    Some(label) => builder.label(label).build()?,
-                    None => builder.build()?,
-                }
-            }
-        };
+        let tasks = self.source.runtime().tasks();
+        if tasks.is_none() && !(self.callbacks.is_empty() && self.handlers.is_empty()) {
+            return Err(Error::config(
+                "callbacks and handlers need a tokio runtime to run on; build the election inside \
+                 one",
+            ));
+        }
+        let candidate = self.source.candidate(&timing)?;
         timing.check_store_minimum(candidate.store_info().min_ttl)?;
         self.handlers.check(&**candidate.store())?;
         candidate.reserve(&name)?;
@@ -245,21 +262,24 @@ impl ElectionBuilder {
         shared.per_election_metrics = self.per_election_metrics;
         shared.at_once = self.at_once;
         let shared = Arc::new(shared);
-        let office = runtime.as_ref().filter(|_| !self.handlers.is_empty()).map(|runtime| {
+        let dispatcher = tasks.as_ref().filter(|_| !self.handlers.is_empty()).map(|tasks| {
             let commands = candidate.commands().downgrade();
             let (store, shared) = (candidate.store().clone(), shared.clone());
-            let (office, orders) = Office::new(store, shared, self.handlers, commands, id);
-            runtime.spawn(office.run());
+            let place = tasks.clone();
+            let (dispatcher, orders) =
+                Dispatcher::new(store, shared, self.handlers, commands, id, place);
+            tasks.spawn(Box::pin(dispatcher.run()));
             orders
         });
         let callbacks = self.callbacks.promises();
-        let relay = runtime.filter(|_| !self.callbacks.is_empty()).map(|runtime| {
+        let relay = tasks.filter(|_| !self.callbacks.is_empty()).map(|tasks| {
             let (notices, queue) = mpsc::channel(ROOM);
             let commands = candidate.commands().downgrade();
-            runtime.spawn(Relay::new(self.callbacks, queue, &shared, commands, id).run());
+            let relay = Relay::new(self.callbacks, queue, &shared, commands, id);
+            tasks.spawn(Box::pin(relay.run()));
             notices
         });
-        let new = NewSlot { id, settings, shared: shared.clone(), relay, callbacks, office };
+        let new = NewSlot { id, settings, shared: shared.clone(), relay, callbacks, dispatcher };
         candidate.command(Command::Add(Box::new(new)))?;
         Ok(Election::new(Inner { id, shared, candidate }))
     }

@@ -7,13 +7,15 @@
 //! answers must not silence a candidate for good. What handles ask has a lane of its own, so that
 //! it never takes the place of a renewal.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tenure_core::{Error, Op, Reply, Store, Time};
+use tenure_core::{BoxFuture, Error, Op, Reply, Store, Time};
 use tokio::sync::oneshot;
-use tokio::task::{AbortHandle, Id, JoinSet};
 
 use crate::clock::AnyClock;
 use crate::telling::{miscounted, silent, store_panicked};
@@ -22,7 +24,7 @@ use crate::telling::{miscounted, silent, store_panicked};
 const AT_ONCE: [usize; 2] = [8, 2];
 /// How many calls of a lane that nobody waits for may hang; with one more, the oldest is dropped.
 const HANGING_MAX: usize = 16;
-/// Ops share a call only if the most patient of them is at most so many times as patient as the
+/// Ops share a call only if the most patient of them is at most four times as patient as the
 /// least.
 const PATIENCE_RATIO: u32 = 4;
 
@@ -67,7 +69,7 @@ struct Call {
     callers: Vec<Option<(Caller, Duration)>>,
     /// When the first of those who still wait has waited enough; never if nobody does.
     times_out_at: Time,
-    task: Option<AbortHandle>,
+    work: Work,
 }
 
 impl Call {
@@ -80,12 +82,32 @@ impl Call {
     }
 }
 
+/// The store's part of a call. It goes on whenever the driver waits, and its panics stay here.
+struct Work(Option<BoxFuture<'static, Vec<Reply>>>);
+
+impl Work {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Reply>, Error>> {
+        let Some(work) = &mut self.0 else { return Poll::Pending };
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
+        polled.map_or_else(|_| Poll::Ready(Err(store_panicked())), |polled| polled.map(Ok))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let work = self.0.take();
+        // It was answered, or its outcome is unknown already.
+        let _panicked = catch_unwind(AssertUnwindSafe(|| drop(work)));
+    }
+}
+
 pub(crate) struct Calls {
     store: Arc<dyn Store>,
     batch_limit: usize,
     waiting: [Vec<Waiting>; 2],
-    tasks: JoinSet<Vec<Reply>>,
-    under_way: HashMap<Id, Call>,
+    /// By number, so in the order in which they left.
+    under_way: BTreeMap<u64, Call>,
+    count: u64,
 }
 
 impl Calls {
@@ -95,8 +117,8 @@ impl Calls {
             store,
             batch_limit,
             waiting: [Vec::new(), Vec::new()],
-            tasks: JoinSet::new(),
-            under_way: HashMap::new(),
+            under_way: BTreeMap::new(),
+            count: 0,
         }
     }
 
@@ -152,14 +174,11 @@ impl Calls {
 
     /// Drops the calls that have hung longest, down to as many as may hang.
     fn drop_hanging(&mut self, lane: usize) {
-        let hanging = |call: &&mut Call| call.lane == lane && call.hangs() && call.task.is_some();
-        let mut calls: Vec<&mut Call> = self.under_way.values_mut().filter(hanging).collect();
-        calls.sort_by_key(|call| call.sent_at);
-        let extra = (calls.len() + 1).saturating_sub(HANGING_MAX);
-        for call in calls.into_iter().take(extra) {
-            if let Some(task) = call.task.take() {
-                task.abort();
-            }
+        let hanging = self.under_way.iter().filter(|(_, call)| call.lane == lane && call.hangs());
+        let hanging: Vec<u64> = hanging.map(|(id, _)| *id).collect();
+        let extra = (hanging.len() + 1).saturating_sub(HANGING_MAX);
+        for id in &hanging[..extra] {
+            self.under_way.remove(id);
         }
     }
 
@@ -170,14 +189,13 @@ impl Calls {
             ops.push(op);
             callers.push(Some((caller, timeout)));
         }
-        let mut call = Call { lane, sent_at: now, callers, times_out_at: Time::MAX, task: None };
+        let store = self.store.clone();
+        let work = Work(Some(Box::pin(async move { store.apply(&ops).await })));
+        let mut call = Call { lane, sent_at: now, callers, times_out_at: Time::MAX, work };
         call.times_out_at = call.next_timeout().unwrap_or(Time::MAX);
         self.drop_hanging(lane);
-        let store = self.store.clone();
-        let task = self.tasks.spawn(async move { store.apply(&ops).await });
-        let id = task.id();
-        call.task = Some(task);
-        self.under_way.insert(id, call);
+        self.count += 1;
+        self.under_way.insert(self.count, call);
     }
 
     /// When somebody has waited enough.
@@ -207,17 +225,15 @@ impl Calls {
     /// # Cancel safety
     /// Cancel safe: no answer is lost.
     pub(crate) async fn ended(&mut self) -> Vec<Answer> {
-        let Some(ended) = self.tasks.join_next_with_id().await else {
-            return std::future::pending().await;
-        };
-        let (id, replies) = match ended {
-            Ok((id, replies)) => (id, Ok(replies)),
-            Err(error) => (error.id(), Err(store_panicked())),
-        };
-        match self.under_way.remove(&id) {
-            Some(call) => answered(call, replies),
-            None => Vec::new(),
-        }
+        poll_fn(|cx| {
+            let ended = self.under_way.iter_mut().find_map(|(id, call)| match call.work.poll(cx) {
+                Poll::Ready(replies) => Some((*id, replies)),
+                Poll::Pending => None,
+            });
+            let call = ended.and_then(|(id, replies)| Some((self.under_way.remove(&id)?, replies)));
+            call.map_or(Poll::Pending, |(call, replies)| Poll::Ready(answered(call, replies)))
+        })
+        .await
     }
 }
 
@@ -243,8 +259,11 @@ fn answered(call: Call, replies: Result<Vec<Reply>, Error>) -> Vec<Answer> {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::task::Waker;
 
-    use tenure_core::{BoxFuture, Channels, Hints, Ledger, Name, Sight, StoreInfo};
+    use tenure_core::{
+        Channels, Checkup, Elections, Hints, Ledger, Migrate, Name, Sight, StoreInfo, Witness,
+    };
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -280,6 +299,22 @@ mod tests {
         fn ledger(&self) -> Option<&dyn Ledger> {
             None
         }
+
+        fn elections(&self) -> Option<&dyn Elections> {
+            None
+        }
+
+        fn witness(&self) -> Option<&dyn Witness> {
+            None
+        }
+
+        fn checkup(&self) -> Option<&dyn Checkup> {
+            None
+        }
+
+        fn migrate(&self) -> Option<&dyn Migrate> {
+            None
+        }
     }
 
     fn gated() -> (Arc<Gated>, Calls) {
@@ -294,6 +329,12 @@ mod tests {
     fn add_slot(calls: &mut Calls, id: u64, timeout_ms: u64) {
         let caller = Caller::Slot { id, ticket: id };
         calls.add(read(&format!("jobs-{id}")), caller, Duration::from_millis(timeout_ms));
+    }
+
+    /// Lets the calls go on; none of them ends.
+    fn go_on(calls: &mut Calls) {
+        let mut ended = std::pin::pin!(calls.ended());
+        assert!(ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
 
     fn who(answers: &[Answer]) -> Vec<(u64, bool)> {
@@ -396,11 +437,8 @@ mod tests {
             add_slot(&mut calls, 1, 0);
             calls.flush(&clock);
             assert_eq!(who(&calls.silent(Time::MAX)), [(1, false)]);
-            // What was dropped ends, and nobody waits for it.
-            while calls.under_way.len() > HANGING_MAX {
-                assert!(calls.ended().await.is_empty());
-            }
-            tokio::task::yield_now().await;
+            assert!(calls.under_way.len() <= HANGING_MAX, "the oldest of them is dropped");
+            go_on(&mut calls);
             assert_eq!(store.sizes.lock().unwrap().len(), round + 1);
         }
         add_slot(&mut calls, 2, 60_000);
@@ -412,5 +450,76 @@ mod tests {
                 break assert_eq!(answers, [(2, true)], "once it answers, it is heard");
             }
         }
+    }
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("also when it is dropped");
+        }
+    }
+
+    /// Hangs, and panics when the call is dropped; or panics at once.
+    struct Panicking {
+        at_once: bool,
+    }
+
+    impl Store for Panicking {
+        fn apply<'a>(&'a self, _: &'a [Op]) -> BoxFuture<'a, Vec<Reply>> {
+            Box::pin(async move {
+                assert!(!self.at_once, "the store panics");
+                let _bomb = Bomb;
+                std::future::pending().await
+            })
+        }
+
+        fn hints(&self) -> Box<dyn Hints> {
+            MemoryStore::new().hints()
+        }
+
+        fn info(&self) -> StoreInfo {
+            MemoryStore::new().info()
+        }
+
+        fn channels(&self) -> Option<&dyn Channels> {
+            None
+        }
+
+        fn ledger(&self) -> Option<&dyn Ledger> {
+            None
+        }
+
+        fn elections(&self) -> Option<&dyn Elections> {
+            None
+        }
+
+        fn witness(&self) -> Option<&dyn Witness> {
+            None
+        }
+
+        fn checkup(&self) -> Option<&dyn Checkup> {
+            None
+        }
+
+        fn migrate(&self) -> Option<&dyn Migrate> {
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_that_panics_harms_nobody_also_when_its_call_is_dropped() {
+        let mut calls = Calls::new(Arc::new(Panicking { at_once: true }));
+        add_slot(&mut calls, 1, 1_000);
+        calls.flush(&AnyClock::Boot);
+        assert_eq!(who(&calls.ended().await), [(1, false)]);
+        assert!(calls.under_way.is_empty());
+        let mut calls = Calls::new(Arc::new(Panicking { at_once: false }));
+        for _ in 0..HANGING_MAX * 2 {
+            add_slot(&mut calls, 1, 0);
+            calls.flush(&AnyClock::Boot);
+            go_on(&mut calls);
+            assert_eq!(who(&calls.silent(Time::MAX)), [(1, false)]);
+        }
+        drop(calls);
     }
 }

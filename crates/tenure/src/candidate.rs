@@ -1,19 +1,22 @@
 //! One process incarnation on one store, and the thread that acts for it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use tenure_core::sync::lock;
 use tenure_core::{CandidateId, Clock, Error, ErrorKind, Name, Op, Reply, Store, StoreInfo};
 use tenure_fork::Origin;
 use tokio::sync::{mpsc, oneshot};
+use tracing::Dispatch;
 
 use crate::announcer::Announcer;
 use crate::builder::{ElectionBuilder, Source};
 use crate::clock::AnyClock;
 use crate::command::{Command, Commands, Names};
 use crate::driver::Driver;
+use crate::runtime::{Part, Runtime, Threads};
 use crate::telemetry::Telemetry;
 
 /// One process incarnation that takes part in elections on one store.
@@ -51,6 +54,7 @@ struct Inner {
     info: StoreInfo,
     store: Arc<dyn Store>,
     clock: AnyClock,
+    runtime: Arc<dyn Runtime>,
     commands: Commands,
     names: Names,
     next_slot: AtomicU64,
@@ -59,7 +63,7 @@ struct Inner {
 impl Candidate {
     /// A candidate on this store.
     pub fn builder(store: Arc<dyn Store>) -> CandidateBuilder {
-        CandidateBuilder { store, label: None, clock: AnyClock::Boot }
+        CandidateBuilder { store, label: None, clock: AnyClock::Boot, runtime: Arc::new(Threads) }
     }
 
     /// Takes part in the election of this name: set it up, then `start` it.
@@ -97,6 +101,10 @@ impl Candidate {
         &self.inner.clock
     }
 
+    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.inner.runtime
+    }
+
     pub(crate) fn commands(&self) -> &Commands {
         &self.inner.commands
     }
@@ -112,7 +120,7 @@ impl Candidate {
     /// Reserves a name: one candidate enters each election once (A3).
     pub(crate) fn reserve(&self, name: &Name) -> Result<(), Error> {
         check_origin(self.inner.origin)?;
-        let mut names = self.inner.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = lock(&self.inner.names);
         if names.insert(name.clone()) {
             return Ok(());
         }
@@ -125,7 +133,7 @@ impl Candidate {
     /// The handles of this name are gone: another election of it may be built. It begins when the
     /// driver has ended the one before.
     pub(crate) fn free(&self, name: &Name) {
-        self.inner.names.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        lock(&self.inner.names).remove(name);
     }
 
     pub(crate) fn command(&self, command: Command) -> Result<(), Error> {
@@ -149,8 +157,10 @@ impl fmt::Debug for Candidate {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !self.origin.is_here() {
-            // The last sender would wake the driver, by locks that a lost thread may hold.
+        if self.origin.is_here() {
+            let _driver_gone = self.commands.send(Command::Retire);
+        } else {
+            // A sender that is dropped may wake the driver, by locks that a lost thread may hold.
             std::mem::forget(self.commands.clone());
         }
     }
@@ -162,6 +172,7 @@ pub struct CandidateBuilder {
     store: Arc<dyn Store>,
     label: Option<String>,
     clock: AnyClock,
+    runtime: Arc<dyn Runtime>,
 }
 
 impl CandidateBuilder {
@@ -177,6 +188,14 @@ impl CandidateBuilder {
         self
     }
 
+    /// Other surroundings than threads and the clock of this host, for a simulator.
+    #[doc(hidden)]
+    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> CandidateBuilder {
+        self.clock = AnyClock::Other(runtime.clock());
+        self.runtime = runtime;
+        self
+    }
+
     /// Makes the candidate and starts its threads: the driver's, which runs no code of yours, and
     /// those that wake your tasks and call your subscriber and recorder. They end when the last
     /// handle to the candidate and its elections is gone and what they held is given back.
@@ -184,16 +203,17 @@ impl CandidateBuilder {
     /// # Errors
     /// `Config` for a bad label, `Unavailable` if the thread can't be started.
     pub fn build(self) -> Result<Candidate, Error> {
-        let label = self.label.unwrap_or_else(default_label);
-        let id = CandidateId::new(&label, uuid::Uuid::now_v7().as_u128())?;
+        let label = self.label.clone().unwrap_or_else(default_label);
+        let id = CandidateId::new(&label, self.runtime.incarnation())?;
         let origin = origin()?;
         let info = self.store.info();
         let (commands, receiver) = mpsc::unbounded_channel();
         let names = Names::default();
-        spawn_driver(self.store.clone(), self.clock.clone(), receiver)?;
+        let queue = (commands.clone(), receiver);
+        start_driver(&self.runtime, self.store.clone(), self.clock.clone(), queue)?;
         let next_slot = AtomicU64::new(0);
-        let (store, clock) = (self.store, self.clock);
-        let inner = Inner { id, origin, info, store, clock, commands, names, next_slot };
+        let CandidateBuilder { store, clock, runtime, .. } = self;
+        let inner = Inner { id, origin, info, store, clock, runtime, commands, names, next_slot };
         Ok(Candidate { inner: Arc::new(inner) })
     }
 }
@@ -210,32 +230,22 @@ fn default_label() -> String {
     format!("{host}:{}", std::process::id())
 }
 
-fn spawn_driver(
+fn start_driver(
+    runtime: &Arc<dyn Runtime>,
     store: Arc<dyn Store>,
     clock: AnyClock,
-    commands: mpsc::UnboundedReceiver<Command>,
+    commands: (Commands, mpsc::UnboundedReceiver<Command>),
 ) -> Result<(), Error> {
-    let no_thread = |error: std::io::Error| {
-        Error::new(ErrorKind::Unavailable, "the driver's thread can't be started").caused_by(error)
-    };
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
-    let announcer = Announcer::start(clock.clone())?;
-    let telemetry = Telemetry::start()?;
-    std::thread::Builder::new()
-        .name("tenure-driver".to_owned())
-        .spawn(move || {
-            // What the store logs here goes the same way as what the driver does (L2).
-            tracing::subscriber::with_default(telemetry.subscriber(), || {
-                runtime.block_on(async move {
-                    Driver::new(store, clock, commands, announcer, telemetry).run().await;
-                });
-                // Calls that hang must not keep the thread.
-                runtime.shutdown_background();
-            });
-        })
-        .map_err(no_thread)?;
-    Ok(())
+    let announcer = Announcer::start(clock.clone(), runtime)?;
+    let telemetry = Telemetry::start(&**runtime)?;
+    let rng = fastrand::Rng::with_seed(runtime.random());
+    // What the store logs here goes the same way as what the driver does (L2).
+    let log = Dispatch::new(telemetry.subscriber());
+    let driver = Part::new("tenure-driver", async move {
+        // Made here: a store's hints may need the runtime that they are polled on.
+        Driver::new(store, clock, commands, announcer, telemetry, rng).run().await;
+    });
+    runtime.start(Part { log: Some(log), ..driver })
 }
 
 /// This process, for a handle that is made in it.

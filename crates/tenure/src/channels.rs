@@ -1,8 +1,8 @@
 //! Messages to the leader, as programs see them: handlers, and the handle that sends.
 
+mod dispatcher;
 mod handling;
 mod meter;
-mod office;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_core::{
-    BoxFuture, ChannelBacklog, Channels, DeadLetter, Error, ErrorKind, Limits, Name, Post, Posted,
-    Reason, Store, Term,
+    BoxFuture, ChannelBacklog, Channels, ChannelsExt as _, DeadLetter, Error, ErrorKind, Limits,
+    Name, Post, Posted, Reason, Store, Term,
 };
 use tenure_fork::Origin;
 
+pub(crate) use self::dispatcher::{Dispatcher, Order, too_slow};
 use self::handling::Handling;
 pub(crate) use self::meter::describe as describe_metrics;
-pub(crate) use self::office::{Office, Order, too_slow};
 use crate::callback::{Callback, CallbackResult, callback};
 use crate::candidate::{check_origin, origin};
 use crate::{Election, ElectionBuilder};
@@ -290,9 +290,7 @@ impl Messenger {
     /// `Config` if the payload is not JSON or too long (the limit is named), or there can't be
     /// such a channel; nothing is sent then. Else whatever kept the store from taking it.
     pub async fn notify(&self, channel: &str, json: &str) -> Result<(), Error> {
-        let carrier = self.carrier()?;
-        carrier.limits().check_notice(channel, json)?;
-        carrier.notify(&self.election, channel, json).await
+        self.carrier()?.send_notice(&self.election, channel, json).await
     }
 
     /// Keeps JSON until a leader has handled it. The key makes it safe to post again when nobody
@@ -323,14 +321,7 @@ impl Messenger {
     /// # Errors
     /// As for [`post`](Messenger::post). Everything is checked before anything is kept.
     pub async fn post_all(&self, posts: &[Post]) -> Result<Vec<Posted>, Error> {
-        let carrier = self.carrier()?;
-        let limits = carrier.limits();
-        posts.iter().try_for_each(|post| limits.check_post(post))?;
-        let mut posted = Vec::with_capacity(posts.len());
-        for part in posts.chunks(limits.batch.max(1)) {
-            posted.extend(carrier.post(&self.election, part).await?);
-        }
-        Ok(posted)
+        self.carrier()?.send_posts(&self.election, posts).await
     }
 
     /// How much waits and how much is dead, by channel.

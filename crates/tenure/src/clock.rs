@@ -121,7 +121,7 @@ mod sleep {
 }
 
 /// A short sleep on tokio's clock, for where there is no timer on ours.
-#[allow(clippy::disallowed_methods, reason = "the fallback under the real timer")]
+#[expect(clippy::disallowed_methods, reason = "the fallback under the real timer")]
 async fn nap() {
     tokio::time::sleep(std::time::Duration::from_millis(10)).await;
 }

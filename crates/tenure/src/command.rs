@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Remove {
         id: u64,
     },
+    /// The last handle of the candidate is gone. Relays and handlers may still have things to say.
+    Retire,
     Sync {
         done: oneshot::Sender<()>,
     },
@@ -94,7 +96,9 @@ impl Command {
             | Command::Done { id, .. }
             | Command::Listening { id, .. }
             | Command::Remove { id } => Some(*id),
-            Command::Add(_) | Command::Sync { .. } | Command::Apply { .. } => None,
+            Command::Add(_) | Command::Retire | Command::Sync { .. } | Command::Apply { .. } => {
+                None
+            }
         }
     }
 }
@@ -105,7 +109,7 @@ pub(crate) struct NewSlot {
     pub(crate) shared: Arc<Shared>,
     pub(crate) relay: Option<mpsc::Sender<Notice>>,
     pub(crate) callbacks: Promises,
-    pub(crate) office: Option<mpsc::UnboundedSender<Order>>,
+    pub(crate) dispatcher: Option<mpsc::UnboundedSender<Order>>,
 }
 
 pub(crate) type Commands = mpsc::UnboundedSender<Command>;

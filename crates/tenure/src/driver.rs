@@ -1,11 +1,12 @@
-//! The driver: one thread that carries any number of elections over one store.
+//! The driver: one task, on a thread of its own, that carries any number of elections over one
+//! store.
 //!
 //! It owns the machines and the timer; `calls` has the calls to the store. User code never runs
 //! here (L2), so a blocked program neither delays a renewal nor is waited for: `announcer` calls
 //! wakers, `telemetry` subscribers and recorders. Should it panic all the same (a store runs on
 //! it), everybody who works is told.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
 
@@ -15,29 +16,31 @@ use tokio::sync::mpsc;
 use crate::announcer::Announcer;
 use crate::calls::{Answer, Caller, Calls};
 use crate::clock::AnyClock;
-use crate::command::{Command, NewSlot};
+use crate::command::{Command, Commands, NewSlot};
 use crate::pasts::Pasts;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Timer};
 use crate::slot::{Io, Slot};
 use crate::telemetry::Telemetry;
 
-/// Marks the schedule's keys that stand for a slot's patience, not for its machine.
-pub(crate) const PATIENCE: u64 = 1 << 63;
-/// Marks those that stand for how long a slot waits for its office to listen.
-pub(crate) const LISTENING: u64 = 1 << 62;
 /// How many commands are taken before timers and replies get their turn.
 const COMMANDS_AT_ONCE: usize = 1024;
 
 pub(crate) struct Driver {
     clock: AnyClock,
     commands: mpsc::UnboundedReceiver<Command>,
+    /// The driver's own end keeps the queue open: callbacks and handlers tell of their end also
+    /// when every handle is gone.
+    _open: Commands,
+    /// The last handle is gone.
+    retired: bool,
     announcer: Arc<Announcer>,
     telemetry: Telemetry,
-    slots: HashMap<u64, Slot>,
+    // Sorted, so that whatever is done for all of them has an order.
+    slots: BTreeMap<u64, Slot>,
     by_name: HashMap<Name, u64>,
     /// Elections that begin when one of the same name, whose handles are gone, has ended; with what
     /// was asked of them meanwhile.
-    parked: HashMap<Name, VecDeque<Parked>>,
+    parked: BTreeMap<Name, VecDeque<Parked>>,
     pasts: Pasts,
     schedule: Schedule,
     rng: fastrand::Rng,
@@ -56,23 +59,26 @@ impl Driver {
     pub(crate) fn new(
         store: Arc<dyn Store>,
         clock: AnyClock,
-        commands: mpsc::UnboundedReceiver<Command>,
+        (open, commands): (Commands, mpsc::UnboundedReceiver<Command>),
         announcer: Arc<Announcer>,
         telemetry: Telemetry,
+        rng: fastrand::Rng,
     ) -> Driver {
         let hints = Some(store.hints());
         Driver {
             calls: Calls::new(store),
             clock,
             commands,
+            _open: open,
+            retired: false,
             announcer,
             telemetry,
-            slots: HashMap::new(),
+            slots: BTreeMap::new(),
             by_name: HashMap::new(),
-            parked: HashMap::new(),
+            parked: BTreeMap::new(),
             pasts: Pasts::default(),
             schedule: Schedule::default(),
-            rng: fastrand::Rng::new(),
+            rng,
             sends: Vec::new(),
             hints,
             tickets: 0,
@@ -81,13 +87,12 @@ impl Driver {
 
     /// Runs until every handle is gone and everything held has been given back.
     pub(crate) async fn run(mut self) {
-        let mut orphaned = false;
         let mut sleep: (Time, BoxFuture<'static, ()>) =
             (Time::MAX, self.clock.sleep_until(Time::MAX));
         loop {
             self.wake_due();
             self.flush();
-            if orphaned && self.slots.is_empty() {
+            if self.retired && self.slots.is_empty() {
                 return;
             }
             let next = self.next_wake();
@@ -95,14 +100,11 @@ impl Driver {
                 sleep = (next, self.clock.sleep_until(next));
             }
             tokio::select! {
-                command = self.commands.recv(), if !orphaned => match command {
-                    Some(command) => self.take_commands(command),
-                    None => {
-                        orphaned = true;
-                        self.remove_all();
-                    }
-                },
+                // What is due is done in every turn, before anything of this. Of answers there are
+                // never more than calls. Hints come last: nothing depends on them (I5).
+                biased;
                 answers = self.calls.ended() => self.take_answers(answers),
+                Some(command) = self.commands.recv() => self.take_commands(command),
                 hint = next_hint(&mut self.hints) => self.hinted(&hint),
                 () = &mut sleep.1 => sleep = (Time::MAX, self.clock.sleep_until(Time::MAX)),
             }
@@ -117,13 +119,15 @@ impl Driver {
         let now = self.clock.now();
         let late = self.calls.silent(now);
         self.take_answers(late);
-        for id in self.schedule.due(now) {
-            if id & PATIENCE != 0 {
-                self.with_slot(id & !PATIENCE, |slot, io| slot.patience_is_over(now, io));
-            } else if id & LISTENING != 0 {
-                self.with_slot(id & !LISTENING, |slot, io| slot.listening_is_overdue(now, io));
-            } else {
-                self.with_slot(id, |slot, io| slot.handle(now, Input::Tick, io));
+        for timer in self.schedule.due(now) {
+            match timer {
+                Timer::Tick(id) => self.with_slot(id, |s, io| s.handle(now, Input::Tick, io)),
+                Timer::Listening(id) => {
+                    self.with_slot(id, |slot, io| slot.listening_is_overdue(now, io));
+                }
+                Timer::Overrun(id) => {
+                    self.with_slot(id, |slot, io| slot.patience_is_over(now, io));
+                }
             }
         }
     }
@@ -216,6 +220,7 @@ impl Driver {
                 slot.removed = true;
                 slot.follow_wishes(now, io);
             }),
+            Command::Retire => self.retire(),
             Command::Sync { done } => self.announcer.turn_taken(done),
             Command::Apply { op, timeout, done } => {
                 self.calls.add(op, Caller::Handles(vec![done]), timeout);
@@ -267,7 +272,8 @@ impl Driver {
         }
     }
 
-    fn remove_all(&mut self) {
+    fn retire(&mut self) {
+        self.retired = true;
         // All handles are gone, so those that wait to begin have been removed themselves.
         let ids: Vec<u64> = self.slots.keys().copied().collect();
         for id in ids {
@@ -284,9 +290,7 @@ impl Driver {
             let name = slot.shared().election.clone();
             self.pasts.keep(name.clone(), slot.machine().past());
             self.slots.remove(&id);
-            self.schedule.clear(id);
-            self.schedule.clear(id | PATIENCE);
-            self.schedule.clear(id | LISTENING);
+            Timer::all_of(id).into_iter().for_each(|timer| self.schedule.clear(timer));
             self.by_name.remove(&name);
             self.unpark(&name);
         }

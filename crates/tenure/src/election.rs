@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tenure_core::{CandidateId, Error, ErrorKind, Name, Op, Reply, Store, Term, Timing};
+use tenure_core::{CandidateId, Error, ErrorKind, Name, Op, Reply, Secret, Store, Term, Timing};
 use tokio::sync::oneshot;
 
 use crate::builder::{ElectionBuilder, Source};
 use crate::candidate::{Candidate, driver_gone};
 use crate::command::Command;
+use crate::runtime::Runtime;
 use crate::shared::Shared;
 use crate::{Changes, Events, Leader, Tenure};
 
@@ -51,6 +52,21 @@ impl Election {
     /// part in many share a [`Candidate`].
     pub fn builder(name: &str, store: Arc<dyn Store>) -> ElectionBuilder {
         ElectionBuilder::new(Source::Store { store, label: None }, name)
+    }
+
+    /// Sets up an election on the store that a URL names; see [`open`](crate::open) for what is
+    /// known. Moving to another store means changing the URL.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> Result<(), tenure::Error> {
+    /// use tenure::Election;
+    ///
+    /// let election = Election::open("invoices", "postgres://db/shop").start().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn open(name: &str, url: &str) -> ElectionBuilder {
+        ElectionBuilder::new(Source::Url { url: Secret::new(url), label: None }, name)
     }
 
     /// May I start something? True while leading, false from the step-down on, by itself, even if
@@ -279,6 +295,12 @@ impl Election {
 impl Election {
     pub(crate) fn shared(&self) -> &Shared {
         &self.inner.shared
+    }
+
+    /// The surroundings of its candidate, for parts of tenure in other crates.
+    #[doc(hidden)]
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
+        self.inner.candidate.runtime()
     }
 
     pub(crate) fn candidate_handle(&self) -> &Candidate {

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use tenure_core::sync::lock;
 use tenure_core::{Term, Time};
 use tenure_fork::Origin;
 use tokio::sync::Notify;
@@ -77,7 +78,7 @@ impl FeedQueue {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 }
 

@@ -159,7 +159,7 @@ impl Election {
         tokio::select! {
             biased;
             _ = phase.wait_for(|phase| matches!(phase, Phase::Over(_))) => None,
-            () = pulse.answer() => None,
+            never = pulse.answer() => match never {},
             value = work => working.is_current().then_some(value),
         }
     }
@@ -198,7 +198,8 @@ async fn told_to_end(tenure: &Tenure, bell: &Pulse) {
     tenure.lost_by(bell).await;
     // While it winds up it still answers: it must be heard that it can be told.
     tokio::select! {
+        biased;
+        never = bell.answer() => match never {},
         _ = tenure.ended() => {}
-        () = bell.answer() => {}
     }
 }

@@ -44,7 +44,12 @@
 //! Children that are made by raw `clone` or `fork` system calls, by `_Fork()` or by `vfork()` are
 //! not known as such, and take the handles of their parent for their own.
 //!
+//! How it works inside, with pictures and three walks through the code: [`design`].
+//!
 //! # Features
+//! [`open`] reads the URLs of the stores that are there; [`Election::open`] holds an election on
+//! one.
+//!
 //! | feature | what it adds |
 //! |---|---|
 //! | (none) | the memory store, for tests and single-process programs |
@@ -64,19 +69,22 @@ mod candidate;
 mod channels;
 mod clock;
 mod command;
+pub mod design;
 mod driver;
 mod election;
 mod event;
 mod feed;
 mod lead_word;
 mod leading;
-mod ledger;
 mod memory;
 mod metrics;
 mod once;
+mod open;
 mod pasts;
 mod pulse;
 mod relay;
+#[doc(hidden)]
+pub mod runtime;
 mod schedule;
 mod shared;
 mod slot;
@@ -96,11 +104,12 @@ pub use feed::{Changes, Events};
 pub use memory::MemoryStore;
 pub use metrics::{describe_metrics, refresh_metrics};
 pub use once::{OnceClaim, OnceOptions, OnceOutcome, OnceRun};
+pub use open::{StoreUrl, Stores, open};
 pub use standing::{Overdue, Standing};
 pub use tenure::Tenure;
 pub use tenure_core::{
     CandidateId, ChannelBacklog, Clock, DeadLetter, Error, ErrorKind, Holder, Limits, Metadata,
-    Name, Post, Posted, Reason, Store, StoreInfo, Term, Time, Timing,
+    Name, Post, Posted, Reason, Secret, Store, StoreInfo, Term, Time, Timing,
 };
 
 /// The contract for those who write stores, and the pure machine.

@@ -4,23 +4,22 @@
 //! never does I/O and never waits.
 
 mod channels;
+mod ledger;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tenure_core::sync::lock;
 use tenure_core::{
-    BoxFuture, CandidateId, Channels, Clock, Error, ErrorKind, Expiry, Grant, Hint, Hints, Holder,
-    Lease, Ledger, Metadata, Name, Op, RELEASE_MEMORY, Reply, Sight, Store, StoreInfo, Term, Time,
+    BoxFuture, CandidateId, Channels, Checkup, Clock, Elections, Error, ErrorKind, Expiry, Grant,
+    Hint, HintSender, Hints, Holder, Lease, Ledger, Metadata, Migrate, Name, Op, RELEASE_MEMORY,
+    Reply, Sight, Store, StoreInfo, Term, Time, Witness,
 };
 
+use self::ledger::Ledgers;
 use crate::clock::BootClock;
-use crate::ledger::Books;
-
-/// How many hints wait for one listener before they become a single [`Hint::Any`].
-const HINTS_MAX: usize = 128;
 
 /// A store in memory, for candidates that share one process: tests, examples, and programs that
 /// want the same code on one instance as on fifty.
@@ -61,11 +60,11 @@ struct Shared {
     // A std mutex: it is held for the few instructions that an op takes and never across an
     // await, so an async one would only add a queue that nobody waits in.
     leases: Mutex<Leases>,
-    listeners: Mutex<Vec<Weak<Listener>>>,
+    hints: HintSender,
     // Locked after the leases, where both are.
     mail: Mutex<channels::Mail>,
     /// Locked after the leases, never before.
-    books: Mutex<Books>,
+    ledgers: Mutex<Ledgers>,
 }
 
 impl MemoryStore {
@@ -79,8 +78,8 @@ impl MemoryStore {
         MemoryStore(Arc::new(Shared {
             clock,
             leases: Mutex::new(Leases::default()),
-            listeners: Mutex::new(Vec::new()),
-            books: Mutex::default(),
+            hints: HintSender::new(),
+            ledgers: Mutex::default(),
             mail: Mutex::default(),
         }))
     }
@@ -88,7 +87,7 @@ impl MemoryStore {
     fn apply_now(&self, ops: &[Op]) -> Vec<Reply> {
         let mut changed = Vec::new();
         let replies = {
-            let mut leases = held(&self.0.leases);
+            let mut leases = lock(&self.0.leases);
             // One reading, made once we are alone: to others the batch happens at one instant.
             let now = self.0.clock.now();
             leases.trim(now);
@@ -99,8 +98,8 @@ impl MemoryStore {
     }
 
     /// What the ledger holds.
-    pub(crate) fn books<T>(&self, act: impl FnOnce(&mut Books) -> T) -> T {
-        act(&mut held(&self.0.books))
+    pub(crate) fn ledgers<T>(&self, act: impl FnOnce(&mut Ledgers) -> T) -> T {
+        act(&mut lock(&self.0.ledgers))
     }
 
     /// What the ledger holds, if the lease is held under this term; it stays so meanwhile.
@@ -108,29 +107,20 @@ impl MemoryStore {
         &self,
         election: &Name,
         term: Term,
-        act: impl FnOnce(Option<&mut Books>) -> T,
+        act: impl FnOnce(Option<&mut Ledgers>) -> T,
     ) -> T {
-        let mut leases = held(&self.0.leases);
+        let mut leases = lock(&self.0.leases);
         let now = self.0.clock.now();
         let lease = leases.elections.get_mut(election).and_then(|election| election.held(now));
         if lease.is_none_or(|lease| lease.term != term) {
             return act(None);
         }
-        act(Some(&mut held(&self.0.books)))
+        act(Some(&mut lock(&self.0.ledgers)))
     }
 
     pub(crate) fn hint(&self, changed: &[Name]) {
-        if changed.is_empty() {
-            return;
-        }
-        let mut listeners = Vec::new();
-        held(&self.0.listeners).retain(|listener| {
-            listeners.extend(listener.upgrade());
-            listener.strong_count() > 0
-        });
-        for listener in listeners {
-            listener.hear(changed);
-        }
+        let hints: Vec<Hint> = changed.iter().cloned().map(Hint::Election).collect();
+        self.0.hints.send(&hints);
     }
 }
 
@@ -140,9 +130,7 @@ impl Store for MemoryStore {
     }
 
     fn hints(&self) -> Box<dyn Hints> {
-        let listener = Arc::new(Listener::default());
-        held(&self.0.listeners).push(Arc::downgrade(&listener));
-        Box::new(MemoryHints(listener))
+        Box::new(self.0.hints.listen())
     }
 
     fn info(&self) -> StoreInfo {
@@ -167,6 +155,30 @@ impl Store for MemoryStore {
     fn ledger(&self) -> Option<&dyn Ledger> {
         Some(self)
     }
+
+    fn elections(&self) -> Option<&dyn Elections> {
+        Some(self)
+    }
+
+    fn witness(&self) -> Option<&dyn Witness> {
+        None
+    }
+
+    fn checkup(&self) -> Option<&dyn Checkup> {
+        None
+    }
+
+    fn migrate(&self) -> Option<&dyn Migrate> {
+        None
+    }
+}
+
+impl Elections for MemoryStore {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Name>, Error>> {
+        let mut names: Vec<Name> = lock(&self.0.leases).elections.keys().cloned().collect();
+        names.sort();
+        Box::pin(std::future::ready(Ok(names)))
+    }
 }
 
 impl Default for MemoryStore {
@@ -178,7 +190,7 @@ impl Default for MemoryStore {
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryStore")
-            .field("elections", &held(&self.0.leases).elections.len())
+            .field("elections", &lock(&self.0.leases).elections.len())
             .finish_non_exhaustive()
     }
 }
@@ -406,50 +418,4 @@ impl Election {
             ..Sight::default()
         }
     }
-}
-
-/// One stream's end of the hints.
-#[derive(Default)]
-struct Listener(Mutex<Queue>);
-
-#[derive(Default)]
-struct Queue {
-    hints: VecDeque<Hint>,
-    waker: Option<Waker>,
-}
-
-impl Listener {
-    fn hear(&self, changed: &[Name]) {
-        let mut queue = held(&self.0);
-        queue.hints.extend(changed.iter().cloned().map(Hint::Election));
-        if queue.hints.len() > HINTS_MAX {
-            queue.hints.clear();
-            queue.hints.push_back(Hint::Any);
-        }
-        let waker = queue.waker.take();
-        drop(queue);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-struct MemoryHints(Arc<Listener>);
-
-impl Hints for MemoryHints {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Hint>> {
-        let mut queue = held(&self.0.0);
-        match queue.hints.pop_front() {
-            Some(hint) => Poll::Ready(Some(hint)),
-            None => {
-                queue.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
-/// Locks, also after a panic elsewhere: no op leaves the map half changed.
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,13 +8,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use metrics::{
     Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram,
     gauge, histogram,
 };
+use tenure_core::sync::lock;
 use tenure_core::{Name, Op, Outcome, Sight, Term, Time};
 
 use crate::clock::AnyClock;
@@ -294,11 +295,11 @@ impl Group {
     }
 
     fn change(&self, change: impl FnOnce(&mut Led)) {
-        change(&mut self.led.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut lock(&self.led));
     }
 
     fn sample(&self, name: &'static str, took: Duration) {
-        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = lock(&self.samples);
         if samples.len() < SAMPLES_MAX {
             samples.push((name, took));
         }
@@ -316,7 +317,7 @@ impl Group {
 
     /// Tells the recorder. Never called by the driver.
     pub(crate) fn publish(&self) {
-        let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.publishing);
         self.queued.store(false, Ordering::Release);
         for (name, count) in COUNTERS.iter().zip(&self.counted) {
             let count = count.swap(0, Ordering::AcqRel);
@@ -324,13 +325,12 @@ impl Group {
                 counter!(*name, self.labels()).increment(count);
             }
         }
-        let samples =
-            std::mem::take(&mut *self.samples.lock().unwrap_or_else(PoisonError::into_inner));
+        let samples = std::mem::take(&mut *lock(&self.samples));
         for (name, took) in samples {
             histogram!(name, self.labels()).record(took.as_secs_f64());
         }
         let (leads, term, trust, ttl) = {
-            let led = self.led.lock().unwrap_or_else(PoisonError::into_inner);
+            let led = lock(&self.led);
             let term = led.terms.last_key_value().map_or(0, |(term, _)| term.get());
             let trust = led.trust.first().map(|(until, _)| *until - self.clock.now());
             let ttl = led.ttls.first_key_value().map(|(ttl, _)| *ttl).unwrap_or_default();
@@ -352,7 +352,7 @@ struct Registry {
 
 fn registry() -> MutexGuard<'static, Registry> {
     static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&REGISTRY)
 }
 
 impl Registry {

@@ -4,11 +4,13 @@
 //! callback that hangs. So whoever waits for the news answers a bell at each renewal, and the
 //! driver withholds renewals while the bell goes unanswered.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use tenure_core::Time;
+use tenure_core::sync::lock;
 use tokio::sync::Notify;
 
 /// One listener.
@@ -20,11 +22,11 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    /// Answers the bell whenever it rings; never ends.
+    /// Answers the bell whenever it rings, without end.
     ///
     /// # Cancel safety
     /// Cancel safe: a bell that rings meanwhile is answered by the next call.
-    pub(crate) async fn answer(&self) {
+    pub(crate) async fn answer(&self) -> Infallible {
         loop {
             self.bell.notified().await;
             self.rung_at.store(0, Ordering::Release);
@@ -87,7 +89,7 @@ impl Pulses {
 
     // A std mutex: it is held for a few loads, never across an await.
     fn list(&self) -> MutexGuard<'_, Vec<Weak<Pulse>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

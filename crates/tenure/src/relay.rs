@@ -129,14 +129,13 @@ impl Relay {
 
     /// Waits for news while the callbacks go on and the bell is answered.
     async fn step(&mut self, more: bool) -> Step {
-        loop {
-            tokio::select! {
-                notice = self.notices.recv(), if more => return Step::News(notice),
-                ended = rest_of(&mut self.change) => return Step::Change(ended),
-                ended = rest_of(&mut self.reign) => return Step::Reign(ended),
-                ended = rest_of(&mut self.error) => return Step::Error(ended),
-                () = self.pulse.answer() => {}
-            }
+        tokio::select! {
+            biased;
+            never = self.pulse.answer() => match never {},
+            notice = self.notices.recv(), if more => Step::News(notice),
+            ended = rest_of(&mut self.change) => Step::Change(ended),
+            ended = rest_of(&mut self.reign) => Step::Reign(ended),
+            ended = rest_of(&mut self.error) => Step::Error(ended),
         }
     }
 

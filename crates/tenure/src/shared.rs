@@ -1,8 +1,9 @@
 //! What the driver writes and the handles read: no locks and no I/O on the hot path.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use tenure_core::sync::lock;
 use tenure_core::{CandidateId, Metadata, Name, Outcome, Reason, Term, Time, Timing};
 use tenure_fork::Origin;
 use tokio::sync::watch;
@@ -212,7 +213,7 @@ impl Shared {
 
     // A std mutex: it is held for a look at a list, never while somebody is woken.
     fn feeds(&self) -> MutexGuard<'_, Vec<Feed>> {
-        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.feeds)
     }
 }
 

@@ -18,10 +18,9 @@ pub(crate) use self::ongoing::Promises;
 use crate::announcer::Announcer;
 use crate::channels::Order;
 use crate::command::NewSlot;
-use crate::driver::PATIENCE;
 use crate::metrics::Meter;
 use crate::relay::{Notice, ROOM_FOR_CHANGES};
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Timer};
 use crate::shared::{Phase, Reign, Shared, Status, set_silently};
 use crate::telemetry::Telemetry;
 use crate::telling::{not_released, runtime_gone, still_running, unresponsive};
@@ -46,8 +45,8 @@ pub(crate) struct Slot {
     /// What the callbacks say for those who were told that they lead.
     callbacks: Promises,
     /// Where messages come in, if there are handlers for any.
-    office: Option<mpsc::UnboundedSender<Order>>,
-    /// The reign that is announced once the office listens (M1).
+    dispatcher: Option<mpsc::UnboundedSender<Order>>,
+    /// The reign that is announced once the dispatcher listens (M1).
     pending: Option<listening::Pending>,
     /// The reign that is on, or whose work has not ended.
     reign: Option<Ongoing>,
@@ -83,7 +82,7 @@ impl Slot {
         announcer: Arc<Announcer>,
         telemetry: Telemetry,
     ) -> Slot {
-        let NewSlot { id, settings, shared, relay, callbacks, office } = new;
+        let NewSlot { id, settings, shared, relay, callbacks, dispatcher } = new;
         let meter = Meter::new(&shared, telemetry.clone());
         Slot {
             id,
@@ -93,7 +92,7 @@ impl Slot {
             telemetry,
             relay,
             callbacks,
-            office,
+            dispatcher,
             pending: None,
             reign: None,
             started: false,
@@ -293,16 +292,16 @@ impl Slot {
                     Pick::Late => to.as_nanos(),
                     Pick::Random => io.rng.u64(from.as_nanos()..=to.as_nanos()),
                 };
-                io.schedule.set(self.id, from, Time::from_nanos(choice));
+                io.schedule.set(Timer::Tick(self.id), from, Time::from_nanos(choice));
             }
-            Action::Sleep => io.schedule.clear(self.id),
+            Action::Sleep => io.schedule.clear(Timer::Tick(self.id)),
         }
     }
 
     /// Hands an op to the next call, unless it would take or keep a lease for work that cannot be
     /// told to give it up.
     fn send(&mut self, now: Time, op: Op, io: &mut Io<'_>, inputs: &mut VecDeque<Input>) {
-        let nobody_to_tell = self.relay_is_gone() || self.office_is_gone();
+        let nobody_to_tell = self.relay_is_gone() || self.dispatcher_is_gone();
         let kept_back = match op {
             Op::Renew { .. } => {
                 let (silent, rung) = self.shared.pulses.ring(now);
@@ -379,7 +378,7 @@ impl Slot {
     /// Trust has ended. Whatever works on does so without a lease; it is told in every way.
     fn abort(&mut self, now: Time, io: &mut Io<'_>) {
         let patience = now + self.shared.timing.call_timeout();
-        io.schedule.set(self.id | PATIENCE, patience, patience);
+        io.schedule.set(Timer::Overrun(self.id), patience, patience);
         if let Some(ongoing) = &mut self.reign {
             ongoing.aborted = true;
             ongoing.end(&self.announcer);

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use tenure_core::{Error, ErrorKind, Term};
+use tenure_core::{Error, Term};
+use tokio::sync::mpsc;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
@@ -20,6 +20,7 @@ use tracing::{Level, Metadata, Span, Subscriber};
 
 use crate::Event;
 use crate::metrics::Group;
+use crate::runtime::{Part, Runtime};
 use crate::shared::Shared;
 use crate::telling::log;
 
@@ -27,7 +28,7 @@ use crate::telling::log;
 const ROOM: usize = 4096;
 
 /// Something to be said.
-enum Line {
+enum LogEntry {
     Event(Arc<Shared>, Event),
     Sent {
         id: u64,
@@ -53,28 +54,21 @@ enum Line {
 /// The driver's end: never waits.
 #[derive(Clone)]
 pub(crate) struct Telemetry {
-    lines: SyncSender<Line>,
+    lines: mpsc::Sender<LogEntry>,
     left_out: Arc<AtomicU64>,
 }
 
 impl Telemetry {
     /// Starts the thread, which ends when the last end of the driver's is dropped.
-    pub(crate) fn start() -> Result<Telemetry, Error> {
-        let (lines, said) = sync_channel(ROOM);
+    pub(crate) fn start(runtime: &dyn Runtime) -> Result<Telemetry, Error> {
+        let (lines, said) = mpsc::channel(ROOM);
         let left_out = Arc::new(AtomicU64::new(0));
-        let count = left_out.clone();
-        std::thread::Builder::new()
-            .name("tenure-log".to_owned())
-            .spawn(move || say(&said, &count))
-            .map_err(|error| {
-                let message = "the thread that logs can't be started";
-                Error::new(ErrorKind::Unavailable, message).caused_by(error)
-            })?;
+        runtime.start(Part::for_user_code("tenure-log", say(said, left_out.clone())))?;
         Ok(Telemetry { lines, left_out })
     }
 
     pub(crate) fn event(&self, shared: &Arc<Shared>, event: &Event) {
-        self.queue(Line::Event(shared.clone(), event.clone()));
+        self.queue(LogEntry::Event(shared.clone(), event.clone()));
     }
 
     /// An attempt begins: one span for each, which ends with the answer.
@@ -85,16 +79,16 @@ impl Telemetry {
         shared: &Arc<Shared>,
         led: Option<Term>,
     ) {
-        self.queue(Line::Sent { id, verb, shared: shared.clone(), led });
+        self.queue(LogEntry::Sent { id, verb, shared: shared.clone(), led });
     }
 
     pub(crate) fn replied(&self, id: u64, outcome: &'static str, term: Option<Term>) {
-        self.queue(Line::Replied { id, outcome, term });
+        self.queue(LogEntry::Replied { id, outcome, term });
     }
 
     pub(crate) fn counts(&self, group: &Arc<Group>) {
         if group.is_news() {
-            self.queue(Line::Counts(group.clone()));
+            self.queue(LogEntry::Counts(group.clone()));
         }
     }
 
@@ -103,37 +97,37 @@ impl Telemetry {
         Detour(self.clone())
     }
 
-    fn queue(&self, line: Line) {
+    fn queue(&self, line: LogEntry) {
         if let Err(full) = self.lines.try_send(line) {
             self.left_out.fetch_add(1, Ordering::Relaxed);
-            if let std::sync::mpsc::TrySendError::Full(Line::Counts(group)) = full {
+            if let mpsc::error::TrySendError::Full(LogEntry::Counts(group)) = full {
                 group.is_old_news();
             }
         }
     }
 }
 
-fn say(lines: &Receiver<Line>, left_out: &AtomicU64) {
+async fn say(mut lines: mpsc::Receiver<LogEntry>, left_out: Arc<AtomicU64>) {
     let mut attempts: HashMap<u64, Span> = HashMap::new();
-    while let Ok(line) = lines.recv() {
+    while let Some(line) = lines.recv().await {
         let count = left_out.swap(0, Ordering::Relaxed);
         if count > 0 {
             tracing::warn!(count, "the log is too slow; lines of tenure were left out");
         }
         match line {
-            Line::Event(shared, event) => log(&shared, &event),
-            Line::Sent { id, verb, shared, led } => {
+            LogEntry::Event(shared, event) => log(&shared, &event),
+            LogEntry::Sent { id, verb, shared, led } => {
                 attempts.insert(id, attempt(verb, &shared, led));
             }
-            Line::Replied { id, outcome, term } => {
+            LogEntry::Replied { id, outcome, term } => {
                 let Some(span) = attempts.remove(&id) else { continue };
                 if let Some(term) = term {
                     span.record("term", term.get());
                 }
                 span.record("outcome", outcome);
             }
-            Line::Counts(group) => group.publish(),
-            Line::Store { level, target, text } => repeat(level, target, &text),
+            LogEntry::Counts(group) => group.publish(),
+            LogEntry::Store { level, target, text } => repeat(level, target, &text),
         }
     }
 }
@@ -186,7 +180,7 @@ impl Subscriber for Detour {
         event.record(&mut text);
         let metadata = event.metadata();
         let (level, target) = (*metadata.level(), metadata.target());
-        self.0.queue(Line::Store { level, target, text: text.joined() });
+        self.0.queue(LogEntry::Store { level, target, text: text.joined() });
     }
 
     // Spans of the stores' drivers are not shown.

@@ -164,13 +164,14 @@ impl Tenure {
     pub(crate) async fn lost_by(&self, bell: &Pulse) -> Reason {
         let mut phase = self.reign.phase.subscribe();
         tokio::select! {
+            biased;
+            never = bell.answer() => match never {},
             moved = phase.wait_for(|phase| *phase != Phase::Leading) => {
                 match moved.map(|phase| *phase) {
                     Ok(Phase::Draining(reason) | Phase::Over(reason)) => reason,
                     Ok(Phase::Leading) | Err(_) => Reason::NotRenewed,
                 }
             }
-            () = bell.answer() => Reason::NotRenewed,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Every interleaving of those who ask whether they lead and the driver that steps down (I8, L1).
-//! The word is the library's own file, with loom's atomics.
+//! The word is the library's own file, with loom's atomics: it finds them as `crate::atomic`, so it
+//! has a binary of its own.
 #![allow(dead_code, reason = "the word is included whole")]
 
 mod atomic {

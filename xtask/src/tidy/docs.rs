@@ -1,18 +1,26 @@
-//! Checks of documentation: links that lead nowhere, decisions without their parts, crates
-//! without a word about themselves.
+//! Checks of documentation: links, files and functions that do not exist, decisions without their
+//! parts, crates without a word about themselves.
 
+use super::source::is_word;
 use super::{Finding, SourceFile};
 
 /// The parts of an architecture decision record.
 const ADR_HEADINGS: [&str; 4] =
     ["Context", "Choice", "What we gave up", "What would change our mind"];
 
+/// How the paths of files begin that a page may name.
+const ROOTS: [&str; 6] = ["bench/", "crates/", "deploy/", "docs/", "examples/", "xtask/"];
+
+/// Pages that tell of the past, and so of files that are gone.
+const PAST: [&str; 2] = ["CHANGELOG.md", "docs/adr/"];
+
 /// All checks of one file. `exists` says whether a path below the root exists.
 pub(super) fn check(file: &SourceFile, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
     if file.extension() != "md" {
         return Vec::new();
     }
-    let mut findings = check_links(file, exists);
+    let mut findings = check_links(file, &exists);
+    findings.extend(check_paths(file, &exists));
     findings.extend(check_adr(file));
     findings
 }
@@ -37,6 +45,76 @@ fn check_links(file: &SourceFile, exists: impl Fn(&str) -> bool) -> Vec<Finding>
     findings
 }
 
+/// Files that a page names between backticks, by their path from the root.
+fn check_paths(file: &SourceFile, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
+    if PAST.iter().any(|past| file.path.starts_with(past)) {
+        return Vec::new();
+    }
+    let mut findings = Vec::new();
+    for (number, line) in lines_outside_fences(&file.text) {
+        let named = code_spans(line).filter(|span| {
+            let one_path = !span.contains(|c: char| c.is_whitespace() || "*{}$:".contains(c));
+            one_path && ROOTS.iter().any(|root| span.starts_with(root))
+        });
+        for path in named.filter(|path| !exists(path.trim_end_matches('/'))) {
+            findings.push(file.finding(number, format!("there is no file `{path}`")));
+        }
+    }
+    findings
+}
+
+/// A link such as ``[`Driver::run`](driver.rs)``, inline or by reference, leads to a file that has
+/// this function or type.
+pub(super) fn check_items(files: &[SourceFile]) -> Vec<Finding> {
+    let source = |path: &str| files.iter().find(|file| file.path == path);
+    let mut findings = Vec::new();
+    for page in files.iter().filter(|file| file.extension() == "md") {
+        let lines = lines_outside_fences(&page.text);
+        for (number, item, target) in lines.iter().flat_map(|line| linked_items(*line, &lines)) {
+            let path = resolve(&page.path, target).filter(|path| path.ends_with(".rs"));
+            let Some(file) = path.as_deref().and_then(source) else { continue };
+            let is_file = file.name().strip_suffix(".rs") == Some(item);
+            if !is_file && !defines(&file.text, item) {
+                let what = format!("`{}` has no `{item}`", file.path);
+                findings.push(page.finding(number, what));
+            }
+        }
+    }
+    findings
+}
+
+/// The links of a line whose text is one item of code: the line, the item and the target.
+fn linked_items<'a>(
+    (number, line): (usize, &'a str),
+    lines: &[(usize, &'a str)],
+) -> Vec<(usize, &'a str, &'a str)> {
+    let target_of = |label: &str| {
+        let definition = format!("[{label}]: ");
+        lines.iter().find_map(|(_, line)| line.strip_prefix(&definition))
+    };
+    let links = line.split("[`").skip(1).filter_map(|rest| {
+        let (item, after) = rest.split_once("`]")?;
+        let target = match after.chars().next() {
+            Some('(') => after[1..].split(')').next(),
+            Some('[') => after[1..].split(']').next().and_then(target_of),
+            Some(':') => None,
+            _ => target_of(&format!("`{item}`")),
+        };
+        Some((number, item, target?))
+    });
+    links.collect()
+}
+
+/// Whether a text defines a function or type of this name; of a path, the last part counts.
+fn defines(text: &str, item: &str) -> bool {
+    let name = item.rsplit("::").next().unwrap_or(item);
+    ["fn", "struct", "enum", "trait", "type"].iter().any(|kind| {
+        let definition = format!("{kind} {name}");
+        let mut ends = text.match_indices(&definition).map(|(at, found)| at + found.len());
+        ends.any(|end| !text[end..].starts_with(is_word))
+    })
+}
+
 /// The lines of a Markdown text that are not in fenced code, with their numbers.
 fn lines_outside_fences(text: &str) -> Vec<(usize, &str)> {
     let mut fence: Option<&str> = None;
@@ -52,6 +130,11 @@ fn lines_outside_fences(text: &str) -> Vec<(usize, &str)> {
         }
     }
     lines
+}
+
+/// The texts between backticks.
+fn code_spans(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
 }
 
 /// `line` with the text between backticks left out.
@@ -158,6 +241,43 @@ mod tests {
         assert!(of("docs/b.md", "[a](a.md) [b](../README.md)").is_empty());
         assert_eq!(of("docs/b.md", "[a](docs/a.md)").len(), 1);
         assert_eq!(of("docs/b.md", "[a](../../README.md)").len(), 1);
+    }
+
+    #[test]
+    fn files_that_a_page_names_exist() {
+        for good in ["`docs/a.md` and `docs/`", "`cargo run docs/x`", "`docs/*.rs`", "docs/gone.md"]
+        {
+            assert!(of("docs/b.md", good).is_empty(), "{good}: {:?}", of("docs/b.md", good));
+        }
+        assert_eq!(of("docs/b.md", "\nsee `docs/x.md`"), ["2: there is no file `docs/x.md`"]);
+        assert_eq!(of("docs/b.md", "`x` `docs/x.md`").len(), 1);
+        assert!(of("CHANGELOG.md", "`docs/x.md` is gone").is_empty());
+        assert!(of("docs/b.md", "```\n`docs/x.md`\n```").is_empty());
+    }
+
+    #[test]
+    fn functions_that_a_page_links_to_exist() {
+        let findings = |page: &str| {
+            let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
+            let source = "pub struct Driver;\nimpl Driver {\n    async fn run(mut self) {}\n}\n";
+            let files = [file("a/src/page.md", page), file("a/src/driver.rs", source)];
+            check_items(&files).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let links = "[x.rs]: driver.rs\n[`Driver`]: driver.rs\n";
+        for good in [
+            "[`Driver::run`](driver.rs)",
+            "[`Driver::run`][x.rs], [`Driver`] and the file [`driver`](driver.rs)",
+            "[`gone`][other], [`gone`](https://example.org/x.rs), `gone` [x.rs]",
+        ] {
+            assert_eq!(findings(&format!("{good}\n\n{links}")), [""; 0], "{good}");
+        }
+        for bad in ["[`Driver::ru`](driver.rs)", "`run` [`Driver::ru`][x.rs]", "[`ru`][x.rs]"] {
+            assert_eq!(findings(&format!("{bad}\n\n{links}")).len(), 1, "{bad}");
+        }
+        assert_eq!(
+            findings("a\n[`stop`](driver.rs)"),
+            ["a/src/page.md:2: `a/src/driver.rs` has no `stop`"]
+        );
     }
 
     #[test]

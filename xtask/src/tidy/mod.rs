@@ -3,6 +3,7 @@
 //! Each check is a function from text to findings, and a finding is one line of the form
 //! `path:line: sentence`.
 
+mod blocks;
 mod docs;
 mod rules;
 mod rust;
@@ -96,8 +97,11 @@ fn check_tree(root: &Path) -> Result<Vec<Finding>> {
         findings.extend(text::check(file));
         findings.extend(rust::check(file));
         findings.extend(docs::check(file, exists));
+        findings.extend(rules::check_tests(file, exists));
     }
+    findings.extend(blocks::check(&files));
     findings.extend(docs::check_crates(&files));
+    findings.extend(docs::check_items(&files));
     findings.extend(rules::check(&files));
     findings.sort();
     Ok(findings)
@@ -114,7 +118,8 @@ fn collect(root: &Path, dir: &str, files: &mut Vec<SourceFile>) -> Result<()> {
         let kind = entry.file_type()?;
         if kind.is_dir() && is_ours(&name) {
             collect(root, &path, files)?;
-        } else if kind.is_file() {
+        // In a work tree, `.git` is a file that says where the repository is.
+        } else if kind.is_file() && name != ".git" {
             let bytes = fs::read(entry.path()).with_context(|| format!("cannot read {path}"))?;
             // What is not text (a picture, say) has no lines to check.
             if let Ok(text) = String::from_utf8(bytes) {

@@ -13,7 +13,7 @@ use crate::store::StoreChoice;
 /// Show the posts that no leader could handle, put them back, or remove them
 ///
 /// A post whose handler failed too often (`listen --tries`) is set aside as a dead letter, so that
-/// its channel can go on. Once the cause is mended, put it back: it is the last of its channel
+/// its channel can go on. Once the cause is fixed, put it back: it is the last of its channel
 /// then. Exit code 1 if there are none.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

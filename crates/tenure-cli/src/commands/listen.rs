@@ -2,30 +2,29 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::future::Future;
 use std::io::{self, Write as _};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
-use tenure::{ElectionBuilder, Error, Message, Name, Time};
-use tenure_cli::process::{self, CannotStart};
-use tenure_core::{Secret, parse_duration, show_duration};
+use tenure::{Election, ElectionBuilder, Error, Message, Name, Tenure};
+use tenure_core::{parse_duration, show_duration};
 use tokio::sync::{Mutex, mpsc, watch};
 
-use super::guardians::Guardians;
-use super::supervise::stopped_sentence;
-use super::{Narration, builder, note_default_store, open_patiently, pause};
+use super::command_set::{CommandSet, CommandSpec, NotRun};
+use super::{Narration, builder, note_default_store, open_patiently, stop};
 use crate::args::CandidateArgs;
 use crate::exit::{Exit, Failure};
 use crate::options::Candidacy;
 use crate::output::{self, Output, boot_now};
+use crate::process::{CannotStart, End, OnLoss, Signal};
 use crate::signals::Signals;
 use crate::store::StoreChoice;
 use crate::wall;
 
-/// How long before trust ends the command is killed at most. It has to arrive and to work.
-const KILL_LEAD_MAX: Duration = Duration::from_millis(100);
+/// What a command is told when leadership is lost: nothing. A message that is handled to its end
+/// does not come again, so it may finish within the drain.
+const ON_LOSS: OnLoss = OnLoss::LetFinish;
 
 /// Handle messages while this instance leads
 ///
@@ -35,8 +34,8 @@ const KILL_LEAD_MAX: Duration = Duration::from_millis(100);
 /// 0; else it comes again, after a pause, and is set aside as a dead letter after so many tries.
 ///
 /// The command finds TENURE_CHANNEL, TENURE_ATTEMPT (1 for the first) and, of a post, TENURE_KEY
-/// and TENURE_MESSAGE (its number) in its environment, beside what `run` gives it. It is killed
-/// when leadership ends, and when it takes longer than `--timeout`.
+/// and TENURE_MESSAGE (its number) in its environment, beside what `run` gives it. When leadership
+/// ends, or tenure is told to end, it may finish within the drain, and is killed then.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ListenArgs {
@@ -51,7 +50,7 @@ pub(crate) struct ListenArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) tries: u32,
 
-    /// How long a command may take; then it is killed, and a post comes again
+    /// How long a command may take: then TERM, and KILL five seconds later; a post comes again
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub(crate) timeout: String,
 
@@ -97,9 +96,6 @@ impl TryFrom<ListenArgs> for ListenOptions {
 }
 
 /// Handles messages until a signal asks to end.
-///
-/// # Cancel safety
-/// Cancel safe: dropping it withdraws, and kills the command.
 pub(crate) async fn run(
     options: &ListenOptions,
     choice: &StoreChoice,
@@ -108,17 +104,14 @@ pub(crate) async fn run(
     note_default_store(choice, out);
     let opened = open_patiently(choice, out).await?;
     let (over, mut fatal) = mpsc::channel(1);
-    let deadline = watch::Sender::new(Time::ZERO);
     let desk = Arc::new(Desk {
         election: options.candidacy.name.clone(),
         command: options.command.clone(),
         timeout: options.timeout,
-        store: choice.url.clone(),
         out: out.clone(),
-        deadline: deadline.subscribe(),
         over,
-        candidate: OnceLock::new(),
-        guardians: Guardians::default(),
+        commands: OnceLock::new(),
+        reign: watch::Sender::default(),
         lanes: options.channels.iter().map(|name| (name.clone(), Mutex::default())).collect(),
     });
     let builder = builder(&options.candidacy, &opened).post_tries(options.tries);
@@ -128,35 +121,38 @@ pub(crate) async fn run(
         builder = handled(builder, channel, &desk);
     }
     let election = builder.build()?;
-    let _set_once = desk.candidate.set(election.candidate().to_string());
-    desk.guardians.stand_by(opened.bequest(&election)?).await?;
+    let commands = CommandSet::new(&election, ON_LOSS, (choice, &opened), out)?;
+    let _set_once = desk.commands.set(commands.clone());
     let mut signals = Signals::listen()?;
     let mut narration = Narration::new();
     narration.follow(&election, out, output::sentence);
-    let mut events = election.peek_events();
-    let tick = options.candidacy.timing.renew_every / 4;
-    tokio::select! {
-        started = election.start() => started?,
-        _ = signals.end() => return Ok(Exit::DONE),
-    }
-    let end = loop {
-        if let Some(standing) = election.peek() {
-            deadline.send_replace(standing.trusted_until);
-        }
-        tokio::select! {
-            _ = signals.end() => break Ok(Exit::DONE),
-            Some(end) = fatal.recv() => break end,
-            _ = events.next() => {}
-            () = pause(tick) => {}
+    let starting = tokio::select! {
+        started = election.start() => started.map(|()| None)?,
+        signal = signals.end() => Some(signal),
+    };
+    let end = match starting {
+        // It may have been elected before that is known here: what it holds is given back.
+        Some(signal) => Ok(commands.wind_up(signal, &mut signals, stop(&election, out)).await),
+        None => {
+            let mut leading = std::pin::pin!(desk.lead(&election));
+            let (signal, end) = tokio::select! {
+                led = leading.as_mut() => (None, led.map_err(Failure::from)),
+                signal = signals.end() => (Some(signal), Ok(())),
+                Some(failure) = fatal.recv() => (Some(Signal::TERM), Err(failure)),
+            };
+            let stopping = async {
+                // What has ended by itself must not be asked again.
+                match signal {
+                    Some(_) => drop(tokio::join!(stop(&election, out), leading)),
+                    None => stop(&election, out).await,
+                }
+            };
+            let signal = signal.unwrap_or(Signal::TERM);
+            let exit = commands.wind_up(signal, &mut signals, stopping).await;
+            end.map(|()| exit)
         }
     };
-    tokio::select! {
-        stopped = election.stop() => if let Err(error) = stopped {
-            out.warn(&error.to_string());
-        },
-        _ = signals.end() => {}
-    }
-    drop((election, events));
+    drop((election, commands, desk));
     narration.finish().await;
     end
 }
@@ -183,20 +179,52 @@ struct Desk {
     election: Name,
     command: Vec<OsString>,
     timeout: Duration,
-    store: Secret,
     out: Output,
-    /// When trust ends, as far as it is known.
-    deadline: watch::Receiver<Time>,
     /// Told when there is no point in going on.
-    over: mpsc::Sender<Result<Exit, Failure>>,
+    over: mpsc::Sender<Failure>,
     /// Known once the election is built, which is before anything is handled.
-    candidate: OnceLock<String>,
-    guardians: Guardians,
+    commands: OnceLock<Arc<CommandSet>>,
+    /// The handle of the reign, for the commands that run in it.
+    reign: watch::Sender<Option<Arc<Tenure>>>,
     /// Held by the command that runs: one at a time on each channel, its notices included.
     lanes: HashMap<String, Mutex<()>>,
 }
 
+/// Takes the handle of a reign away when that is over.
+struct Shown<'a>(&'a Desk);
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        self.0.reign.send_replace(None);
+    }
+}
+
 impl Desk {
+    /// Has the handle of each reign at hand, until the election is stopped.
+    async fn lead(&self, election: &Election) -> Result<(), Error> {
+        let show = |tenure: Arc<Tenure>| async move {
+            self.reign.send_replace(Some(tenure.clone()));
+            let _shown = Shown(self);
+            tenure.lost().await;
+            Ok(())
+        };
+        election.lead_each(show).await
+    }
+
+    /// The handle of the reign that a message came in; `None` if that is over.
+    async fn reign_of(&self, message: &Message) -> Option<Arc<Tenure>> {
+        let mut reigns = self.reign.subscribe();
+        let is_it = |tenure: &Option<Arc<Tenure>>| {
+            tenure.as_ref().is_some_and(|it| it.term() == message.term)
+        };
+        let reign = async { reigns.wait_for(is_it).await.ok().and_then(|reign| reign.clone()) };
+        tokio::select! {
+            biased;
+            _ = message.lost() => None,
+            reign = reign => reign,
+        }
+    }
+
     async fn handle(&self, message: Message) -> Result<(), String> {
         match self.command.is_empty() {
             true => self.print(&message).await,
@@ -214,7 +242,7 @@ impl Desk {
         let written = written.await.map_err(|error| error.to_string())?;
         if let Err(error) = &written {
             let gone = Failure::from(anyhow::anyhow!("stdout can't be written to: {error}"));
-            let _told_before = self.over.try_send(Err(gone));
+            let _told_before = self.over.try_send(gone);
         }
         written.map_err(|error| error.to_string())
     }
@@ -239,80 +267,54 @@ impl Desk {
         )
     }
 
-    /// Runs the command in a group of its own, which is killed before trust ends.
+    /// Runs the command, which is killed before trust ends.
     async fn execute(&self, message: &Message) -> Result<(), String> {
+        const LOST: &str = "leadership was lost before the command could start";
         let lane = self.lanes.get(&message.channel).ok_or("nobody listens on this channel")?;
         let _lane = lane.lock().await;
-        let keeper = &self.guardians.next().await?;
-        let mut deadline = self.deadline.clone();
-        let known = deadline.wait_for(|deadline| *deadline > Time::ZERO).await;
-        let mut until = known.map(|until| *until).map_err(|error| error.to_string())?;
-        if keeper.set_deadline(Some(until - KILL_LEAD_MAX)).is_err() {
-            return Err("the guardian is gone".to_owned());
-        }
+        let commands = self.commands.get().ok_or("nothing can be run yet")?;
+        let reign = self.reign_of(message).await.ok_or(LOST)?;
         let stdin = stdin_of(&message.payload).map_err(|error| error.to_string())?;
-        let started =
-            process::start_with(&self.command, self.environment(message), keeper, stdin.into());
-        let running = started.map_err(|error| self.cannot_start(&error))?;
-        let time_out = pause(self.timeout);
-        tokio::pin!(time_out);
-        let mut timed_out = false;
-        let code = loop {
-            tokio::select! {
-                code = running.gone() => break code,
-                () = &mut time_out, if !timed_out => {
-                    timed_out = true;
-                    running.kill();
-                }
-                _ = deadline.changed() => {
-                    until = *deadline.borrow_and_update();
-                    if keeper.set_deadline(Some(until - KILL_LEAD_MAX)).is_err() {
-                        running.kill();
-                    }
-                }
-                () = keeper.gone() => running.kill(),
-                signal = running.stopped() => {
-                    self.out.warn(&stopped_sentence(signal, running.pid()));
-                }
-                () = until_killed(until) => running.kill(),
-            }
+        let command = CommandSpec {
+            label: message.channel.clone(),
+            argv: self.command.clone(),
+            envs: environment(message),
+            stdin: Some(stdin.into()),
+            timeout: Some(self.timeout),
         };
-        match code {
-            0 => Ok(()),
-            _ if timed_out => {
+        match commands.run(reign, command).await {
+            Ok(End::Gone { code: 0, .. }) => Ok(()),
+            Ok(End::Gone { timed_out: true, .. }) => {
                 let (limit, channel) = (show_duration(self.timeout), &message.channel);
                 Err(format!("the command on {channel} took longer than {limit} and was killed"))
             }
-            code => Err(format!("the command ended with {code} on {}", message.channel)),
+            Ok(End::Gone { code, .. }) => {
+                Err(format!("the command ended with {code} on {}", message.channel))
+            }
+            Ok(End::Stuck) => Err(format!("the command on {} can't be killed", message.channel)),
+            Err(NotRun::Cannot(cannot)) => Err(self.cannot_start(&cannot)),
+            Err(NotRun::Lost) => Err(LOST.to_owned()),
         }
-    }
-
-    fn environment(&self, message: &Message) -> Vec<(&'static str, String)> {
-        let mut environment = vec![
-            ("TENURE_ELECTION", self.election.to_string()),
-            ("TENURE_CANDIDATE", self.candidate.get().cloned().unwrap_or_default()),
-            ("TENURE_TERM", message.term.to_string()),
-            ("TENURE_STORE", self.store.expose().to_owned()),
-            ("TENURE_CHANNEL", message.channel.clone()),
-            ("TENURE_ATTEMPT", message.attempt.to_string()),
-        ];
-        environment.extend(message.key.clone().map(|key| ("TENURE_KEY", key)));
-        environment.extend(message.id.map(|id| ("TENURE_MESSAGE", id.to_string())));
-        environment
     }
 
     /// A command that can't be executed would only fill the dead letters.
     fn cannot_start(&self, error: &CannotStart) -> String {
         let exit = Exit(error.code());
         let failure = Failure { exit, error: anyhow::anyhow!("{error}") };
-        let _told_before = self.over.try_send(Err(failure));
+        let _told_before = self.over.try_send(failure);
         error.to_string()
     }
 }
 
-fn until_killed(until: Time) -> impl Future<Output = ()> {
-    use tenure::Clock as _;
-    tenure::BootClock.sleep_until(until - KILL_LEAD_MAX)
+/// What a command finds in its environment about its message.
+fn environment(message: &Message) -> Vec<(&'static str, String)> {
+    let mut environment = vec![
+        ("TENURE_CHANNEL", message.channel.clone()),
+        ("TENURE_ATTEMPT", message.attempt.to_string()),
+    ];
+    environment.extend(message.key.clone().map(|key| ("TENURE_KEY", key)));
+    environment.extend(message.id.map(|id| ("TENURE_MESSAGE", id.to_string())));
+    environment
 }
 
 /// A pipe with the payload in it. A thread writes it, because a command need not read.

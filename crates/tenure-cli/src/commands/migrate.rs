@@ -1,14 +1,16 @@
 //! `tenure migrate`: sets up a database, or prints the SQL that would.
 
 use clap::Args;
+use serde_json::json;
 use tenure::Term;
-use tenure_core::Secret;
+use tenure_core::{Migrate, Secret};
 
 use super::terms;
 use crate::exit::{Exit, Failure};
 use crate::options::names;
-use crate::output::Output;
+use crate::output::{Output, boot_now};
 use crate::store::StoreChoice;
+use crate::wall;
 
 /// Create or upgrade what tenure needs in a Postgres database
 ///
@@ -65,67 +67,45 @@ pub(crate) async fn run(
             "say which database to migrate, with --store postgres://HOST/DATABASE or TENURE_STORE",
         ));
     };
-    match of_postgres(url.expose()) {
-        Some(_) if !args.names.is_empty() => Err(Failure::usage(
-            "on Postgres --terms-above holds for all elections of the schema; leave the names out",
+    let choice = StoreChoice::new(Some(url))?;
+    if choice.is_missing() && args.terms_above.is_none() {
+        // Opening it would create it, and a file that is new needs nothing more.
+        return Ok(needs_none(&choice, out));
+    }
+    let opened = choice.open()?;
+    match (opened.store.migrate(), args.terms_above) {
+        (Some(_), _) if !args.names.is_empty() => Err(Failure::usage(
+            "on this store --terms-above holds for all elections; leave the names out",
         )),
-        Some(url) => migrate(args, &url, out).await,
-        None => {
-            let choice = StoreChoice::new(Some(url))?;
-            if let Some(above) = args.terms_above {
-                if args.print {
-                    return Err(Failure::usage("there is no SQL for that; leave out --print"));
-                }
-                return terms::raise(above, &names(&args.names)?, &choice, out).await;
-            }
-            let address = choice.address();
-            out.say(&format!("{address} needs no migration; only Postgres does"));
-            Ok(Exit::DONE)
+        (Some(migrate), _) => set_up(args, migrate, &choice.address(), out).await,
+        (None, Some(_)) if args.print => {
+            Err(Failure::usage("there is no script for that; leave out --print"))
         }
+        (None, Some(above)) => terms::raise(above, &names(&args.names)?, &*opened.store, out).await,
+        (None, None) => Ok(needs_none(&choice, out)),
     }
 }
 
-/// The URL of the database, whichever store uses it.
-fn of_postgres(url: &str) -> Option<String> {
-    let (scheme, place) = url.split_once("://")?;
-    match scheme {
-        "postgres" | "postgresql" => Some(format!("postgres://{place}")),
-        "postgres+advisory" | "postgresql+advisory" => {
-            // What concerns that store alone makes no difference to the tables.
-            let own = |option: &&str| {
-                !option.starts_with("term_offset=") && !option.starts_with("frozen_leaders=")
-            };
-            let (place, options) = place.rsplit_once('?').unwrap_or((place, ""));
-            let options: Vec<&str> = options.split('&').filter(own).collect();
-            Some(format!("postgres://{place}?{}", options.join("&")))
-        }
-        _ => None,
-    }
+fn needs_none(choice: &StoreChoice, out: &Output) -> Exit {
+    out.say(&format!("{} needs no migration", choice.address()));
+    Exit::DONE
 }
 
-#[cfg(feature = "postgres")]
-async fn migrate(args: &MigrateArgs, url: &str, out: &Output) -> Result<Exit, Failure> {
-    use serde_json::json;
-    use tenure_postgres::PostgresConfig;
-
-    use crate::output::boot_now;
-    use crate::wall;
-
-    let store = PostgresConfig::from_url(url)?.open();
+async fn set_up(
+    args: &MigrateArgs,
+    store: &dyn Migrate,
+    address: &str,
+    out: &Output,
+) -> Result<Exit, Failure> {
     if args.print {
-        let mut sql = store.migration_sql();
-        if let Some(above) = args.terms_above {
-            sql.push_str(&store.raise_terms_sql(above));
-        }
-        out.data(sql.trim_end());
+        out.data(store.script(args.terms_above).trim_end());
         return Ok(Exit::DONE);
     }
-    let done = store.migrate().await?;
+    let done = store.run().await?;
     let raised = match args.terms_above {
         Some(above) => Some(store.raise_terms(above).await?),
         None => None,
     };
-    let address = store.address();
     if out.json {
         let at = boot_now();
         let object = json!({
@@ -154,28 +134,4 @@ async fn migrate(args: &MigrateArgs, url: &str, out: &Output) -> Result<Exit, Fa
         }
     }
     Ok(Exit::DONE)
-}
-
-#[cfg(not(feature = "postgres"))]
-async fn migrate(_args: &MigrateArgs, url: &str, _out: &Output) -> Result<Exit, Failure> {
-    // It says what this build knows instead.
-    StoreChoice::new(Some(&Secret::new(url))).map(|_| Exit::DONE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_stores_of_postgres_use_one_database() {
-        for url in ["postgres://h/d?schema=s", "postgresql://h/d?schema=s"] {
-            assert_eq!(of_postgres(url).as_deref(), Some("postgres://h/d?schema=s"));
-        }
-        assert_eq!(of_postgres("postgres+advisory://h/d").as_deref(), Some("postgres://h/d?"));
-        let advisory = "postgres+advisory://u:p@h/d?frozen_leaders=stay&schema=s&term_offset=7";
-        assert_eq!(of_postgres(advisory).as_deref(), Some("postgres://u:p@h/d?schema=s"));
-        for url in ["sqlite:x.db", "redis://h", "", "postgres:x"] {
-            assert_eq!(of_postgres(url), None);
-        }
-    }
 }

@@ -1,11 +1,10 @@
 //! One file for each command, and what they share.
 
 pub(crate) mod campaign;
+mod command_set;
 pub(crate) mod completions;
 pub(crate) mod cron;
 pub(crate) mod doctor;
-mod guard;
-mod guardians;
 mod input;
 pub(crate) mod letters;
 pub(crate) mod listen;
@@ -16,10 +15,10 @@ pub(crate) mod once;
 pub(crate) mod post;
 pub(crate) mod resign;
 pub(crate) mod run;
+mod runner;
 mod screen;
 pub(crate) mod serve;
 pub(crate) mod status;
-mod supervise;
 mod terms;
 pub(crate) mod watch;
 
@@ -28,9 +27,9 @@ use std::time::Duration;
 
 use tenure::{
     BootClock, CandidateId, Clock as _, Election, ElectionBuilder, Error, ErrorKind, Event, Events,
-    Leader, Name,
+    Leader, Name, Tenure,
 };
-use tenure_core::{Op, Reply, Sight, Store};
+use tenure_core::{Op, Reply, Secret, Sight, Store};
 use tokio::task::JoinSet;
 
 use crate::exit::{Exit, Failure};
@@ -130,12 +129,29 @@ fn builder(candidacy: &Candidacy, opened: &Opened) -> ElectionBuilder {
     builder
 }
 
+/// What every command finds in its environment.
+fn environment(tenure: &Tenure, url: &Secret) -> Vec<(&'static str, String)> {
+    vec![
+        ("TENURE_ELECTION", tenure.election().to_string()),
+        ("TENURE_CANDIDATE", tenure.candidate().to_string()),
+        ("TENURE_TERM", tenure.term().to_string()),
+        ("TENURE_STORE", url.expose().to_owned()),
+    ]
+}
+
 /// The payload of a message, as it was given; `-` is stdin.
 fn payload(given: Option<&str>) -> Result<String, Failure> {
     match given {
         None => Ok("{}".to_owned()),
         Some("-") => Ok(std::io::read_to_string(std::io::stdin())?.trim().to_owned()),
         Some(json) => Ok(json.to_owned()),
+    }
+}
+
+/// Takes no further part, and gives back what is held; if that fails, it is said.
+async fn stop(election: &Election, out: &Output) {
+    if let Err(error) = election.stop().await {
+        out.warn(&error.to_string());
     }
 }
 

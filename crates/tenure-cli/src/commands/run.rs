@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use tenure::{BootClock, Clock as _, Election, Event, Reason, Tenure, Time};
-use tenure_cli::process::{self, CannotStart, Running, Signal};
-use tenure_core::Secret;
+use tenure::{BootClock, Clock as _, Reason, Tenure, Time};
 
-use super::guard::Guard;
-use super::supervise::{End, State, Stop, Supervisor, kill_at};
-use super::{Narration, build, not_waited_for, note_default_store, open_within};
+use super::runner::Runner;
+use super::{not_waited_for, note_default_store, open_within};
 use crate::args::OnExit;
 use crate::exit::{Exit, Failure};
 use crate::options::RunOptions;
 use crate::output::{self, Output};
-use crate::signals::Signals;
+use crate::process::{End, Signal};
 use crate::store::StoreChoice;
 
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
@@ -32,42 +29,21 @@ pub(crate) async fn run(
     note_default_store(choice, out);
     let patience = options.wait.map(|wait| BootClock::time() + wait);
     let opened = open_within(choice, options.wait, out).await?;
-    let election = build(&options.candidacy, &opened)?;
-    let signals = Signals::listen()?;
-    let mut runner = Runner {
-        options,
-        url: &choice.url,
-        out,
-        guard: Guard::new(opened.bequest(&election)?),
-        election,
-        signals,
-        stop: Stop::No,
-        runs: 0,
-        backoff: BACKOFF_MIN,
-        not_before: Time::ZERO,
-        patience,
-    };
-    let mut narration = Narration::new();
-    narration.follow(&runner.election, out, |event| match event {
-        // Told together with the start and the end of the command.
-        Event::Elected { .. } | Event::SteppedDown { reason: Reason::Resigned, .. } => None,
-        event => output::sentence(event),
-    });
-    let exit = runner.campaign().await;
-    runner.withdraw().await;
+    let command = &options.command;
+    let runner = Runner::new(&options.candidacy, command, (choice, &opened), out)?;
+    let narration = runner.narrate();
+    let (backoff, not_before) = (BACKOFF_MIN, Time::ZERO);
+    let mut reigns = Reigns { options, runner, runs: 0, backoff, not_before, patience };
+    let exit = reigns.campaign().await;
+    reigns.runner.withdraw().await;
     narration.finish().await;
     exit
 }
 
-struct Runner<'a> {
+/// One reign after the other, and the command in each.
+struct Reigns<'a> {
     options: &'a RunOptions,
-    /// As it was given.
-    url: &'a Secret,
-    out: &'a Output,
-    election: Election,
-    guard: Guard,
-    signals: Signals,
-    stop: Stop,
+    runner: Runner<'a>,
     /// How often the command was started.
     runs: u64,
     backoff: Duration,
@@ -82,22 +58,18 @@ enum Next {
     Exit(Exit),
 }
 
-impl Runner<'_> {
+impl Reigns<'_> {
     async fn campaign(&mut self) -> Result<Exit, Failure> {
-        // Before the campaign, so that there is one from the first instant of the lease.
+        self.runner.stand_by()?;
         tokio::select! {
-            signal = self.signals.end() => return Ok(Exit::by_signal(signal)),
-            ready = self.guard.ready() => ready?,
-        }
-        tokio::select! {
-            signal = self.signals.end() => return Ok(Exit::by_signal(signal)),
-            started = self.election.start() => started?,
+            signal = self.runner.signals.end() => return Ok(Exit::by_signal(signal)),
+            started = self.runner.election.start() => started?,
         }
         loop {
             let tenure = match self.wait_to_lead().await? {
                 Ok(tenure) => tenure,
                 Err(Some(signal)) => return Ok(Exit::by_signal(signal)),
-                Err(None) => return not_waited_for(&self.election, self.out).await,
+                Err(None) => return not_waited_for(&self.runner.election, self.runner.out).await,
             };
             self.patience = None;
             if let Next::Exit(exit) = self.reign(tenure).await? {
@@ -111,16 +83,13 @@ impl Runner<'_> {
     async fn wait_to_lead(&mut self) -> Result<Result<Tenure, Option<Signal>>, Failure> {
         let patience = self.patience.unwrap_or(Time::MAX);
         loop {
+            self.runner.stand_by()?;
+            let Runner { signals, election, guardians, .. } = &mut self.runner;
             tokio::select! {
                 biased;
-                signal = self.signals.end() => return Ok(Err(Some(signal))),
-                ready = self.guard.ready() => ready?,
-            }
-            tokio::select! {
-                biased;
-                signal = self.signals.end() => return Ok(Err(Some(signal))),
-                () = self.guard.gone() => {}
-                tenure = self.election.campaign() => return Ok(Ok(tenure?)),
+                signal = signals.end() => return Ok(Err(Some(signal))),
+                () = guardians.gone() => {}
+                tenure = election.campaign() => return Ok(Ok(tenure?)),
                 () = BootClock.sleep_until(patience) => return Ok(Err(None)),
             }
         }
@@ -133,87 +102,54 @@ impl Runner<'_> {
             if let Some(next) = self.until_start(&tenure).await? {
                 return Ok(next);
             }
-            let running = match self.start(&tenure) {
-                Ok(Some(running)) => running,
+            let started = match self.runner.start(&tenure, []) {
+                Ok(Some(started)) => started,
                 Ok(None) => return Ok(Next::Campaign),
                 Err(cannot) => {
-                    self.out.error(&cannot.to_string());
-                    self.guard.spent();
+                    self.runner.out.error(&cannot.to_string());
                     return Ok(Next::Exit(Exit(cannot.code())));
                 }
             };
-            self.say_started(&tenure);
+            self.runs += 1;
+            self.runner.say_started(&tenure, if self.runs > 1 { " again" } else { "" });
             let began = BootClock::time();
-            let end = self.supervise(&tenure, &running).await;
-            let End::Gone { code, lost } = end else {
+            let End::Gone { code, lost, .. } = self.runner.supervise(&tenure, &started).await
+            else {
                 // Somebody may still work under this term. It must not be given back.
                 std::mem::forget(tenure);
                 return Ok(Next::Exit(Exit::FAILED));
             };
-            drop(running);
-            self.guard.spent();
-            match self.after(code, lost.is_some(), BootClock::time() - began) {
-                Some(next) => return Ok(next),
-                None => continue,
+            drop(started);
+            // An orderly end that was asked for is no loss.
+            let told_to_end = self.runner.is_to_end() && lost == Some(Reason::Resigned);
+            let lost = lost.is_some() && !told_to_end;
+            if let Some(next) = self.after(code, lost, BootClock::time() - began) {
+                return Ok(next);
             }
         }
     }
 
     /// Waits until the command may be started; tells what else is to be done if it may not.
     async fn until_start(&mut self, tenure: &Tenure) -> Result<Option<Next>, Failure> {
-        let (guard, not_before) = (&mut self.guard, self.not_before);
+        // For a kill of this process while it waits.
+        self.runner.stand_by()?;
         tokio::select! {
             biased;
-            signal = self.signals.end() => Ok(Some(Next::Exit(Exit::by_signal(signal)))),
+            signal = self.runner.signals.end() => {
+                Ok(Some(Next::Exit(Exit::by_signal(signal))))
+            }
             _ = tenure.lost() => Ok(Some(Next::Campaign)),
-            ready = async {
-                guard.ready().await?;
-                BootClock.sleep_until(not_before).await;
-                // It may have died meanwhile.
-                guard.ready().await
-            } => ready.map(|()| None),
+            () = BootClock.sleep_until(self.not_before) => Ok(None),
         }
-    }
-
-    /// Starts the command; `None` if leadership is lost already.
-    fn start(&mut self, tenure: &Tenure) -> Result<Option<Running>, CannotStart> {
-        // The guardian first: whatever happens from here on, it knows when to kill.
-        let kill_at = kill_at(&self.election, tenure.trusted_until());
-        let told = self.guard.set_deadline(kill_at);
-        let Some(keeper) = self.guard.keeper().filter(|_| told && tenure.is_leader()) else {
-            self.guard.spent();
-            return Ok(None);
-        };
-        let envs = [
-            ("TENURE_ELECTION", tenure.election().to_string()),
-            ("TENURE_CANDIDATE", tenure.candidate().to_string()),
-            ("TENURE_TERM", tenure.term().to_string()),
-            ("TENURE_STORE", self.url.expose().to_owned()),
-        ];
-        process::start(&self.options.command, envs, keeper).map(Some)
-    }
-
-    async fn supervise(&mut self, tenure: &Tenure, running: &Running) -> End {
-        let supervisor = Supervisor {
-            tenure,
-            election: &self.election,
-            guard: &self.guard,
-            running,
-            signals: &mut self.signals,
-            stop: &mut self.stop,
-            out: self.out,
-            state: State::default(),
-        };
-        supervisor.until_gone().await
     }
 
     /// What comes after a run; `None`: the next one.
     fn after(&mut self, code: i32, lost: bool, ran: Duration) -> Option<Next> {
         if lost && self.options.once {
-            self.out.error("leadership was lost before the command ended");
+            self.runner.out.error("leadership was lost before the command ended");
             return Some(Next::Exit(Exit::LOST));
         }
-        if self.stop.has_begun() {
+        if self.runner.is_to_end() {
             return Some(Next::Exit(Exit::of_command(code)));
         }
         if lost {
@@ -222,11 +158,13 @@ impl Runner<'_> {
         let how = how_it_ended(code);
         match (self.options.on_exit, code) {
             (Some(OnExit::Stop), _) | (None, 0) => {
-                self.out.say(&format!("{} {how}; giving leadership up", self.program()));
+                self.runner
+                    .out
+                    .say(&format!("{} {how}; giving leadership up", self.runner.program()));
                 Some(Next::Exit(Exit::of_command(code)))
             }
             (Some(OnExit::Resign), _) => {
-                self.out.say(&format!("{} {how}; stepping back", self.program()));
+                self.runner.out.say(&format!("{} {how}; stepping back", self.runner.program()));
                 Some(Next::Campaign)
             }
             (Some(OnExit::Restart) | None, _) => {
@@ -241,32 +179,11 @@ impl Runner<'_> {
             self.backoff = BACKOFF_MIN;
         }
         let wait = output::show_short(self.backoff);
-        self.out.say(&format!("{} {how}; starting it again in {wait}", self.program()));
+        self.runner
+            .out
+            .say(&format!("{} {how}; starting it again in {wait}", self.runner.program()));
         self.not_before = BootClock::time() + self.backoff;
         self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
-    }
-
-    fn say_started(&mut self, tenure: &Tenure) {
-        self.runs += 1;
-        let again = if self.runs > 1 { " again" } else { "" };
-        let (term, program) = (tenure.term(), self.program());
-        self.out.say(&format!("leading as term {term}; started {program}{again}"));
-    }
-
-    /// The command without its arguments: they may be long, and secret.
-    fn program(&self) -> String {
-        let program = self.options.command.first().map(|program| program.to_string_lossy());
-        format!("`{}`", program.unwrap_or_default())
-    }
-
-    /// Takes no further part, and gives back what is held; a signal ends the wait.
-    async fn withdraw(mut self) {
-        tokio::select! {
-            stopped = self.stop.finish(&self.election) => if let Err(error) = stopped {
-                self.out.warn(&error.to_string());
-            },
-            _ = self.signals.end() => {}
-        }
     }
 }
 

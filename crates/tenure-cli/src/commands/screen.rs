@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use tenure::{Leader, Name};
+use unicode_width::UnicodeWidthChar as _;
 
 use crate::output::{printable, show_short};
 use crate::{sink::Sink, wall};
@@ -77,7 +78,7 @@ impl Screen {
             lines.push(format!("... and {more} more lines"));
         }
         let header = lines.len();
-        lines.extend(news.iter().map(|line| line.chars().take(width.into()).collect()));
+        lines.extend(news.iter().map(|line| cut(line, width.into()).to_owned()));
         let mut text = self.back();
         for (number, line) in lines.iter().enumerate() {
             if number == header {
@@ -100,6 +101,16 @@ impl Screen {
     fn back(&self) -> String {
         if self.drawn == 0 { String::new() } else { format!("\x1b[{}A\r\x1b[J", self.drawn) }
     }
+}
+
+/// As much of the line as fits into so many columns: one that wraps would stand on two lines.
+fn cut(line: &str, columns: usize) -> &str {
+    let mut used = 0;
+    let end = line.char_indices().find(|(_, letter)| {
+        used += letter.width().unwrap_or(0);
+        used > columns
+    });
+    end.map_or(line, |(end, _)| &line[..end])
 }
 
 /// Columns and lines of the terminal.
@@ -133,5 +144,14 @@ mod tests {
                 "invoices  nobody  -     -      -          -",
             ]
         );
+    }
+
+    #[test]
+    fn a_line_is_cut_by_columns_and_not_by_letters() {
+        assert_eq!(cut("invoices: a leads", 80), "invoices: a leads");
+        assert_eq!(cut("invoices", 3), "inv");
+        assert_eq!(cut("請求書: a", 5), "請求", "each takes two columns");
+        assert_eq!(cut("e\u{301}te\u{301}", 2), "e\u{301}t", "an accent takes none");
+        assert_eq!(cut("請", 1), "");
     }
 }

@@ -33,7 +33,7 @@ pub(crate) async fn run(
             out.object(at, "status", name, fields);
         }
     } else if names.is_empty() {
-        out.say("nobody ever led anything here");
+        out.say("no elections in this store yet");
     } else {
         let rows: Vec<Row> = names.iter().zip(&leaders).map(|(n, l)| Row::new(n, l)).collect();
         out.data(&table(&rows, None).join("\n"));

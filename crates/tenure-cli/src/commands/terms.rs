@@ -10,7 +10,6 @@ use tenure_core::{Op, Reply, Sight, StoreExt};
 use super::{in_time, pause};
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, boot_now};
-use crate::store::StoreChoice;
 
 /// As long as the longest profile: a store that lost its memory settles for the ttl of who asks.
 const TTL: Duration = Duration::from_secs(90);
@@ -27,14 +26,12 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) async fn raise(
     above: Term,
     names: &[Name],
-    choice: &StoreChoice,
+    store: &dyn Store,
     out: &Output,
 ) -> Result<Exit, Failure> {
-    let store = choice.open()?.store;
-    // Terms of Redis are at least its time, for every election that there will ever be.
-    let by_time = choice.scheme().starts_with("redis");
     if names.is_empty() {
-        let clock = if by_time { clock(&*store).await? } else { None };
+        // Where terms follow the clock they do so in every election that there will ever be.
+        let clock = if store.info().terms_follow_clock { clock(store).await? } else { None };
         return match clock {
             Some(clock) if clock > above => {
                 out.say(&format!(
@@ -50,7 +47,7 @@ pub(crate) async fn raise(
         };
     }
     for name in names {
-        let term = raise_one(&*store, name, above).await.map_err(|failure| failure.about(name))?;
+        let term = raise_one(store, name, above).await.map_err(|failure| failure.about(name))?;
         if out.json {
             let fields = vec![
                 ("candidate", Value::Null),

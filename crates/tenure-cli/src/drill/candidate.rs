@@ -5,7 +5,7 @@
 //! is frozen there writes late, and only the fence can stop that.
 
 use std::cell::Cell;
-use std::path::Path;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,13 +18,14 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::{Value, json};
 use tenure::{BootClock, CandidateId, Election, Events, Name, Tenure, Time};
 use tenure_core::Secret;
+use tenure_drill::{Refusal, Row, Site, Workload, find_ground};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::ground::{Refusal, Row, Workload, workload};
 use crate::args::{Color, GlobalArgs, LogFormat};
 use crate::exit::{Exit, Failure};
 use crate::output::{Fields, Output};
+use crate::registry::registry;
 use crate::signals::Signals;
 use crate::sink::Sink;
 use crate::store::{Opened, StoreChoice};
@@ -46,16 +47,16 @@ const WIND_UP: Duration = Duration::from_millis(30);
 pub(crate) struct Brief {
     pub(crate) election: Name,
     pub(crate) ttl: Duration,
-    pub(crate) place: String,
+    pub(crate) directory: PathBuf,
 }
 
 impl Brief {
-    /// As it is passed on. The label stands beside it, for whoever looks at `ps`.
+    /// As it is passed on. The label stands beside it, for people who look at `ps`.
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "election": self.election.as_str(),
             "ttl_ms": u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX),
-            "place": self.place,
+            "directory": self.directory,
             "parent": std::process::id(),
         })
     }
@@ -102,7 +103,14 @@ fn perform(label: &str, brief: &str, out: &Output) -> Result<Exit, Failure> {
     // All that a candidate does because it leads, it does itself.
     let store = StoreChoice::new(url.as_ref())?.childless();
     let opened = store.open()?;
-    let work = workload(store.url.expose(), Path::new(text("place")), &election, ttl)?;
+    let kind = find_ground(&registry().grounds, &store.url)?;
+    let work = (kind.workload)(Site {
+        url: store.url.clone(),
+        election: election.clone(),
+        ttl,
+        directory: text("directory").into(),
+        clock: Arc::new(BootClock),
+    })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(take_part(&election, ttl, label, &opened, work, out));
     runtime.shutdown_background();

@@ -3,35 +3,27 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tenure::Timing;
 use tenure_core::parse_duration;
+use tenure_drill::{CANDIDATES, Extent, Fault, Options};
 
-use super::plan::Fault;
 use crate::args::DrillArgs;
 use crate::exit::Failure;
-
-/// Fewer than two have nobody to hand over to; more than this is no drill but a load test.
-const CANDIDATES: std::ops::RangeInclusive<usize> = 2..=50;
-
-/// How long a drill goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
-    Rounds(usize),
-    For(Duration),
-}
 
 /// What `drill` is to do.
 #[derive(Clone, Debug)]
 pub(crate) struct DrillOptions {
-    pub(crate) candidates: usize,
-    pub(crate) extent: Extent,
-    /// `None`: all that the store can have.
-    pub(crate) faults: Option<Vec<Fault>>,
-    pub(crate) seed: u64,
+    pub(crate) drill: Options,
+    /// Where to write the report.
     pub(crate) report: Option<PathBuf>,
-    /// Restarts the store.
-    pub(crate) restart_cmd: Option<String>,
-    pub(crate) timing: Timing,
+}
+
+/// Reads the name of a fault.
+pub(crate) fn fault_values() -> impl TypedValueParser<Value = Fault> {
+    let value = |fault: Fault| PossibleValue::new(fault.name()).help(fault.description());
+    PossibleValuesParser::new(Fault::ALL.map(value))
+        .try_map(|name| Fault::from_name(&name).ok_or("no such fault"))
 }
 
 impl TryFrom<DrillArgs> for DrillOptions {
@@ -61,7 +53,8 @@ impl TryFrom<DrillArgs> for DrillOptions {
         let faults = (!faults.is_empty()).then(|| each_once(faults));
         // Short enough to be typed again.
         let seed = seed.unwrap_or_else(|| fastrand::Rng::new().u64(..1_000_000));
-        Ok(DrillOptions { candidates, extent, faults, seed, report, restart_cmd, timing })
+        let drill = Options { candidates, extent, faults, seed, restart_cmd, timing };
+        Ok(DrillOptions { drill, report })
     }
 }
 
@@ -91,12 +84,12 @@ mod tests {
 
     #[test]
     fn a_drill_lasts_a_minute_unless_told_otherwise() {
-        let options = parsed(&[]).unwrap();
+        let options = parsed(&[]).unwrap().drill;
         assert_eq!(options.extent, Extent::For(Duration::from_secs(60)));
         assert_eq!((options.candidates, options.faults), (5, None));
-        assert_eq!(parsed(&["--rounds", "7"]).unwrap().extent, Extent::Rounds(7));
-        assert_eq!(parsed(&["--seed", "42"]).unwrap().seed, 42);
-        let faults = parsed(&["--faults", "resign,kill,kill"]).unwrap().faults;
+        assert_eq!(parsed(&["--rounds", "7"]).unwrap().drill.extent, Extent::Rounds(7));
+        assert_eq!(parsed(&["--seed", "42"]).unwrap().drill.seed, 42);
+        let faults = parsed(&["--faults", "resign,kill,kill"]).unwrap().drill.faults;
         assert_eq!(faults, Some(vec![Fault::Kill, Fault::Resign]));
     }
 

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use tenure::core::{
-    BoxFuture, Channels, Grant, Hints, Ledger, Op, Reply, Sabotage, Sight, StoreInfo, Term,
+    BoxFuture, Channels, Checkup, Elections, Grant, Hints, Ledger, Migrate, Op, Reply, Sabotage,
+    Sight, StoreInfo, Term, Witness,
 };
 use tenure::{ElectionBuilder, Store};
 
@@ -96,5 +97,21 @@ impl Store for Wrong {
 
     fn ledger(&self) -> Option<&dyn Ledger> {
         self.store.ledger()
+    }
+
+    fn elections(&self) -> Option<&dyn Elections> {
+        self.store.elections()
+    }
+
+    fn witness(&self) -> Option<&dyn Witness> {
+        self.store.witness()
+    }
+
+    fn checkup(&self) -> Option<&dyn Checkup> {
+        self.store.checkup()
+    }
+
+    fn migrate(&self) -> Option<&dyn Migrate> {
+        self.store.migrate()
     }
 }

@@ -3,6 +3,7 @@
 use std::fs;
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
+use tenure_core::ProcStat;
 
 /// The children of this process, zombies included; `None` if that can't be told.
 ///
@@ -41,14 +42,14 @@ fn of_threads() -> Option<Vec<Pid>> {
 }
 
 fn by_parent(own: Pid) -> Option<Vec<Pid>> {
+    let children = all()?.filter(|stat| stat.parent == own.as_raw_pid());
+    Some(children.filter_map(|stat| Pid::from_raw(stat.pid)).collect())
+}
+
+/// Every process that `/proc` shows; `None` if it can't be read.
+pub(super) fn all() -> Option<impl Iterator<Item = ProcStat>> {
     let entries = fs::read_dir("/proc").ok()?.flatten();
-    let stats = entries.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
-    let children = stats.filter_map(|stat| {
-        let (head, tail) = stat.rsplit_once(')')?;
-        let parent = tail.split_ascii_whitespace().nth(1)?;
-        (parent.parse() == Ok(own.as_raw_pid())).then(|| pids(head.split(' ').next()?).next())?
-    });
-    Some(children.collect())
+    Some(entries.filter_map(|entry| ProcStat::parse(&fs::read(entry.path().join("stat")).ok()?)))
 }
 
 fn pids(list: &str) -> impl Iterator<Item = Pid> {
@@ -57,9 +58,25 @@ fn pids(list: &str) -> impl Iterator<Item = Pid> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::symlink;
     use std::process::Command;
 
     use super::*;
+
+    /// The name of a program is bytes. One that is no text once hid its process.
+    #[test]
+    fn a_child_whose_name_is_no_text_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join(OsStr::from_bytes(b"sl\xff) R"));
+        symlink("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(&program).arg("600").spawn().unwrap();
+        let found = by_parent(getpid()).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found.contains(&Pid::from_child(&child)), "{found:?}");
+    }
 
     #[test]
     fn a_child_is_found_both_ways() {

@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, pidfd_send_signal};
+use tenure::{BootClock, Clock as _};
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
 use super::cgroup::Cgroup;
 use super::exec::{self, Part};
 use super::group::Group;
-use super::keeper::Keeper;
+use super::guardian_handle::GuardianHandle;
+use super::guardian_pipe::{self, Order, Report};
 use super::reaper;
-use super::wire::{self, Order, Report};
 
 /// How often a killed group is looked at: soon at first, for the usual end takes no time.
 const LOOK_FIRST: Duration = Duration::from_millis(1);
@@ -30,21 +31,25 @@ const LOOK_LAST: Duration = Duration::from_millis(100);
 /// been executed. Set a deadline before: until there is one, a frozen tenure is not noticed.
 ///
 /// # Errors
-/// The command could not be started. The keeper is used up, as it is after a run.
+/// The command could not be started. The guardian is used up, as it is after a run.
 ///
 /// # Panics
 /// Outside of a tokio runtime with its I/O driver on.
-pub fn start<I, K, V>(argv: &[OsString], envs: I, keeper: &Keeper) -> Result<Running, CannotStart>
+pub fn start<I, K, V>(
+    argv: &[OsString],
+    envs: I,
+    guardian: &GuardianHandle,
+) -> Result<Running, CannotStart>
 where
     I: IntoIterator<Item = (K, V)>,
     K: AsRef<OsStr>,
     V: AsRef<OsStr>,
 {
     match stdin_of_command() {
-        Ok(stdin) => start_with(argv, envs, keeper, stdin),
+        Ok(stdin) => start_with(argv, envs, guardian, stdin),
         Err(error) => {
-            keeper.group.kill();
-            Err(CannotStart::by_us(error))
+            guardian.group.kill();
+            Err(CannotStart::from(error))
         }
     }
 }
@@ -59,7 +64,7 @@ where
 pub fn start_with<I, K, V>(
     argv: &[OsString],
     envs: I,
-    keeper: &Keeper,
+    guardian: &GuardianHandle,
     stdin: OwnedFd,
 ) -> Result<Running, CannotStart>
 where
@@ -70,15 +75,15 @@ where
     let Some(program) = argv.first() else {
         return Err(CannotStart { code: 125, message: "there is no command to run".into() });
     };
-    let group = &keeper.group;
+    let group = &guardian.group;
     let part = Part::new(argv, exec::flat(envs));
     let started =
-        launch(group, &part, &stdin).map_err(CannotStart::by_us).and_then(
-            |launched| match launched.refused {
-                Some(errno) => Err(CannotStart::refused(program, errno)),
-                None => Ok(launched.running),
-            },
-        );
+        launch(group, &part, &stdin).map_err(CannotStart::from).and_then(|launched| match launched
+            .refused
+        {
+            Some(errno) => Err(CannotStart::refused(program, errno)),
+            None => Ok(launched.running),
+        });
     if started.is_err() {
         group.kill();
     }
@@ -95,7 +100,7 @@ fn launch(group: &Arc<Group>, part: &Part, stdin: &OwnedFd) -> io::Result<Launch
     let (part, directory) = (part.write()?, File::open(".")?);
     // Held throughout, so that nobody kills the group, and thinks that was all, while we add to it.
     let mut state = group.lock();
-    let (ours, theirs) = wire::pair()?;
+    let (ours, theirs) = guardian_pipe::pair()?;
     group.start(&mut state, theirs)?;
     // From here on a failure is cleaned up by killing.
     let (pid, pidfd) = match &state.main {
@@ -118,7 +123,7 @@ fn launch(group: &Arc<Group>, part: &Part, stdin: &OwnedFd) -> io::Result<Launch
         handed.push(cgroup.procs.as_fd());
     }
     // An end of the stream here is a trampoline that died; the wait for it will say how.
-    let _ = wire::hand_over(&ours, &handed);
+    let _ = guardian_pipe::hand_over(&ours, &handed);
     let mut confined = cgroup.is_some();
     let mut refused = None;
     while let Some(report) = Report::receive(&ours)? {
@@ -164,8 +169,11 @@ impl CannotStart {
         }
         CannotStart { code: 126, message: format!("can't execute {program}: {errno}") }
     }
+}
 
-    fn by_us(error: io::Error) -> CannotStart {
+impl From<io::Error> for CannotStart {
+    /// By us, and not by the command.
+    fn from(error: io::Error) -> CannotStart {
         CannotStart { code: 125, message: format!("can't start a process: {error}") }
     }
 }
@@ -178,7 +186,8 @@ impl fmt::Display for CannotStart {
 
 impl std::error::Error for CannotStart {}
 
-/// A command that was started. Dropping it kills the group, as dropping the [`Keeper`] does.
+/// A command that was started. Dropping it kills the group, as dropping its [`GuardianHandle`]
+/// does.
 pub struct Running {
     group: Arc<Group>,
     pid: Pid,
@@ -242,7 +251,7 @@ impl Running {
             }
             if self.group.is_guardian_dead() {
                 // The main process is ours now.
-                self.group.bereave();
+                self.group.end_without_guardian();
                 let _ = tokio::time::timeout(pause, next(&mut children)).await;
                 pause = LOOK_LAST.min(pause * 2);
                 continue;
@@ -284,7 +293,7 @@ impl Running {
                 return code;
             }
             if self.group.is_guardian_dead() {
-                let _ = tokio::time::timeout(pause, std::future::pending::<()>()).await;
+                BootClock.sleep_until(BootClock::time() + pause).await;
             } else {
                 let _ = tokio::time::timeout(pause, self.group.guardian_dies()).await;
             }
@@ -292,9 +301,15 @@ impl Running {
         }
     }
 
+    /// Kills the command and waits up to 200 ms for its end; true if it is proven that nothing is
+    /// left. For those who can't await [`Running::gone`].
+    pub fn end(&self) -> bool {
+        self.group.end()
+    }
+
     /// Whether the guardian was killed by somebody else while the command ran, which ended it.
     pub fn lost_its_guardian(&self) -> bool {
-        self.group.is_bereft()
+        self.group.lost_its_guardian()
     }
 }
 

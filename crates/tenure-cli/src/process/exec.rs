@@ -18,7 +18,7 @@ use nix::sys::signal::{SigSet, Signal as NixSignal};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::fchdir;
 
-use super::wire::{self, Report};
+use super::guardian_pipe::{self, Report};
 
 /// What to become.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub(super) fn run() -> ExitCode {
 /// exec; there is none if tenure has left.
 fn settle() -> io::Result<Option<(OwnedFd, Part)>> {
     let link = io::stdin().as_fd().try_clone_to_owned()?;
-    let Some(given) = wire::take_over(&link)? else { return Ok(None) };
+    let Some(given) = guardian_pipe::take_over(&link)? else { return Ok(None) };
     let mut given = given.into_iter();
     let mut next = || given.next().ok_or(io::Error::from(io::ErrorKind::InvalidData));
     let (stdin, stdout, stderr, directory) = (next()?, next()?, next()?, next()?);

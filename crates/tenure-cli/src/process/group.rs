@@ -1,5 +1,5 @@
-//! The guardian, the process group and all else of one run, shared by its [`Keeper`](super::Keeper)
-//! and its [`Running`](super::Running).
+//! The guardian, the process group and all else of one run, shared by its
+//! [`GuardianHandle`](super::GuardianHandle) and its [`Running`](super::Running).
 //!
 //! It owns two rules. The group's id is signalled only while the guardian, whose pid it is, has not
 //! been reaped, and the guardian is reaped only after KILL was sent; both happen under one lock.
@@ -9,23 +9,24 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use nix::unistd::{Pid as NixPid, getpgid, getsid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, Result};
 use rustix::process::{
-    Pid, RawPid, Signal, getpid, kill_process_group, pidfd_send_signal, test_kill_process_group,
+    Pid, Signal, getpid, kill_process_group, pidfd_send_signal, test_kill_process_group,
 };
-use tenure_core::Time;
+use tenure::{BootClock, Time};
+use tenure_core::{ProcStat, sync};
 use tokio::io::unix::AsyncFd;
 
-use super::bequest::{Bequest, Roll};
 use super::cgroup::Cgroup;
-use super::guardian::now;
+use super::children;
+use super::guardian_pipe::{News, Order};
 use super::reaper::{self, Code};
-use super::wire::{News, Order};
+use super::release_note::{OpenProofs, ReleaseNote};
 
 /// How long a drop waits for what it has killed.
 const DROP_PATIENCE: Duration = Duration::from_millis(200);
@@ -48,7 +49,7 @@ pub(super) struct Group {
     verdict: Code,
     /// Orders go out here, and news come in.
     link: AsyncFd<OwnedFd>,
-    roll: Option<Roll>,
+    open_proofs: Option<OpenProofs>,
     state: Mutex<State>,
 }
 
@@ -61,7 +62,7 @@ pub(super) struct State {
     /// Everything was seen to be gone.
     gone: bool,
     /// The guardian was killed by somebody else, while the command ran.
-    bereft: bool,
+    guardian_killed: bool,
     /// The guardian can't say anything any more.
     silent: bool,
     /// The signal that stopped the main process, if nobody has asked yet.
@@ -83,25 +84,25 @@ impl Group {
         verdict: Code,
         link: AsyncFd<OwnedFd>,
     ) -> Group {
-        Group { id, guardian, verdict, link, roll: None, state: Mutex::default() }
+        Group { id, guardian, verdict, link, open_proofs: None, state: Mutex::default() }
     }
 
     /// Has the guardian take part in proving that all is dead.
-    pub(super) fn enroll(&mut self, bequest: &Bequest) -> io::Result<()> {
-        let roll = bequest.roll.try_clone()?;
+    pub(super) fn enroll(&mut self, note: &ReleaseNote) -> io::Result<()> {
+        let open_proofs = note.open_proofs.try_clone()?;
         // First, so that nobody can be the last while this guardian has not heard of it.
-        roll.add()?;
-        let fds = [bequest.elector.as_fd(), roll.fd().as_fd(), bequest.words.as_fd()];
-        if let Err(error) = Order::Bequest(fds).send(self.link()) {
-            roll.take_off();
+        open_proofs.open()?;
+        let fds = [note.elector.as_fd(), open_proofs.fd().as_fd(), note.text.as_fd()];
+        if let Err(error) = Order::ReleaseNote(fds).send(self.link()) {
+            open_proofs.close();
             return Err(error.into());
         }
-        self.roll = Some(roll);
+        self.open_proofs = Some(open_proofs);
         Ok(())
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.state)
     }
 
     pub(super) fn link(&self) -> &OwnedFd {
@@ -160,7 +161,7 @@ impl Group {
         if state.told_at.is_some() || state.killed {
             return;
         }
-        state.told_at = Some(now());
+        state.told_at = Some(BootClock::time());
         let told = Order::<OwnedFd>::Kill.send(self.link());
         if let Some(cgroup) = &state.cgroup
             && let Err(error) = cgroup.kill()
@@ -195,22 +196,22 @@ impl Group {
     }
 
     /// Kills what a guardian that is dead has left behind: the command must not run without one.
-    pub(super) fn bereave(&self) {
+    pub(super) fn end_without_guardian(&self) {
         let expected = self.is_over();
-        self.lock().bereft |= !expected;
+        self.lock().guardian_killed |= !expected;
         self.kill();
     }
 
     /// Whether the guardian was killed by somebody else, while the command ran.
-    pub(super) fn is_bereft(&self) -> bool {
-        self.lock().bereft
+    pub(super) fn lost_its_guardian(&self) -> bool {
+        self.lock().guardian_killed
     }
 
     /// Whether the end of the guardian is no surprise.
     pub(super) fn is_over(&self) -> bool {
         let mut state = self.lock();
         self.take_in(&mut state);
-        if state.bereft {
+        if state.guardian_killed {
             return false;
         }
         let ended = state.main.as_ref().is_some_and(|main| main.code.get().is_some());
@@ -280,7 +281,7 @@ impl Group {
         let Some(told_at) = state.told_at.filter(|_| !state.gone) else { return state.gone };
         self.take_in(&mut state);
         if !self.is_guardian_dead() {
-            let waited = now() - told_at;
+            let waited = BootClock::time() - told_at;
             let is_late = waited > GUARDIAN_PATIENCE;
             if is_late || (waited > STOPPED_PATIENCE && is_stopped(self.id)) {
                 self.force(&mut state);
@@ -296,8 +297,8 @@ impl Group {
                 return false;
             }
             // It is proven by us, and not by the guardian.
-            if let Some(roll) = &self.roll {
-                roll.take_off();
+            if let Some(open_proofs) = &self.open_proofs {
+                open_proofs.close();
             }
         }
         if let Some(main) = &state.main {
@@ -318,8 +319,9 @@ impl Group {
         }
     }
 
-    /// Kills, and waits a little for the end. The ordinary way out is to wait for it before.
-    pub(super) fn end(&self) {
+    /// Kills, and waits a little for the end; true if nothing is left. The ordinary way out is to
+    /// wait for it before.
+    pub(super) fn end(&self) -> bool {
         self.kill();
         for _ in 0..DROP_PATIENCE.as_millis() / DROP_STEP.as_millis() {
             reaper::reap_strays();
@@ -333,14 +335,14 @@ impl Group {
             let _ = poll(&mut events, Some(&step));
         }
         reaper::forget(self.id);
+        self.lock().gone
     }
 }
 
 /// Whether a process that we have not reaped is stopped.
 fn is_stopped(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
-    let state = stat.rsplit_once(')').and_then(|(_, tail)| tail.split_ascii_whitespace().next());
-    matches!(state, Some("T" | "t"))
+    let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
+    ProcStat::parse(&stat).is_some_and(|stat| stat.is_stopped())
 }
 
 /// Whether a process of our session is in the group and is no zombie, or one that we shall reap:
@@ -349,76 +351,12 @@ fn has_members(group: Pid) -> bool {
     // By nix: a session that began outside of our pid namespace, as in a container, has the id 0
     // (in /proc too), and rustix takes that for impossible.
     let (own, session) = (getpid().as_raw_pid(), getsid(None).map_or(0, NixPid::as_raw));
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let stats = entries.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
-    let members: Vec<Stat> = stats
-        .filter_map(|stat| Stat::parse(&stat))
-        .filter(|stat| stat.group == group.as_raw_pid() && stat.session == session)
-        .collect();
+    // Without `/proc` nothing is known of it, and it is not called empty.
+    let Some(all) = children::all() else { return true };
+    let members: Vec<ProcStat> =
+        all.filter(|stat| stat.group == group.as_raw_pid() && stat.session == session).collect();
     members.iter().any(|stat| {
-        let heir = stat.parent == own || members.iter().any(|other| other.pid == stat.parent);
-        !stat.dead || heir
+        let ours = stat.parent == own || members.iter().any(|other| other.pid == stat.parent);
+        !stat.is_dead() || ours
     })
-}
-
-/// The fields of `/proc/PID/stat` that tell who belongs to whom.
-struct Stat {
-    pid: RawPid,
-    dead: bool,
-    parent: RawPid,
-    group: RawPid,
-    session: RawPid,
-}
-
-impl Stat {
-    /// From `pid (name) state parent group session ...`; the name may hold anything, even `)`. A
-    /// process whose first thread has ended looks like a zombie while its other threads, of which
-    /// field 20 has the number, work on (D2).
-    fn parse(stat: &str) -> Option<Stat> {
-        let (head, tail) = stat.rsplit_once(')')?;
-        let pid = head.split_once(' ')?.0.parse().ok()?;
-        let mut fields = tail.split_ascii_whitespace();
-        let is_zombie = matches!(fields.next()?, "Z" | "X");
-        let mut number = || fields.next()?.parse().ok();
-        let (parent, group, session) = (number()?, number()?, number()?);
-        let threads: RawPid = fields.nth(20 - 7)?.parse().ok()?;
-        Some(Stat { pid, dead: is_zombie && threads <= 1, parent, group, session })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// With this state and so many threads.
-    fn stat(name: &str, state: &str, threads: u32) -> String {
-        format!("42 ({name}) {state} 7 8 9 {}{threads} 0 4711", "0 ".repeat(13))
-    }
-
-    #[test]
-    fn a_name_with_brackets_and_blanks_does_not_confuse_the_fields() {
-        let parsed = Stat::parse(&stat("a) b (c)", "Z", 1)).unwrap();
-        assert_eq!((parsed.pid, parsed.parent, parsed.group, parsed.session), (42, 7, 8, 9));
-        assert!(parsed.dead);
-        assert!(!Stat::parse(&stat("sh", "S", 1)).unwrap().dead);
-        assert!(Stat::parse("42 (sh) S 7").is_none());
-    }
-
-    #[test]
-    fn a_zombie_with_threads_is_alive() {
-        assert!(!Stat::parse(&stat("sh", "Z", 2)).unwrap().dead, "its other thread works on");
-        assert!(Stat::parse(&stat("sh", "Z", 0)).unwrap().dead);
-    }
-
-    #[test]
-    fn lines_of_proc_are_read_or_not_whatever_stands_in_them() {
-        let time = std::time::Duration::from_millis(200);
-        bolero::check!().with_test_time(time).with_type::<(String, u32)>().for_each(
-            |(text, threads)| {
-                let _any = Stat::parse(text);
-                let parsed = Stat::parse(&stat(text, "Z", threads % 1000)).unwrap();
-                assert_eq!((parsed.dead, parsed.group), (threads % 1000 <= 1, 8), "{text:?}");
-            },
-        );
-    }
 }

@@ -8,8 +8,8 @@
 //!
 //! When it has ended the command it kills its children until `waitpid` says that there are none
 //! (D1). That, and nothing less, is the proof that nobody works any more. Then, if tenure is dead
-//! too, the last guardian hands its last words to the [`Heir`]. That may take a runtime: nothing is
-//! left that could come too late.
+//! too, the last guardian hands the [`ReleaseNote`] to [`GiveBack`]. That may take a runtime:
+//! nothing is left that could come too late.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
@@ -25,15 +25,15 @@ use rustix::process::{
     Pid, PidfdFlags, WaitOptions, WaitStatus, getpid, pidfd_open, set_child_subreaper, wait,
 };
 use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
-    timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
 };
-use tenure_core::Time;
+use tenure::{BootClock, Time};
 
-use super::bequest::{Bequest, Heir};
 use super::children;
+use super::guardian_pipe::{News, Order};
 use super::reaper::exit_code;
-use super::wire::{News, Order};
+use super::release_note::{GiveBack, ReleaseNote};
 
 /// How often the children of a command that is being killed are looked at, in case one has come
 /// without a signal.
@@ -41,7 +41,7 @@ const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// Guards the group that this process leads, until one of them is over. The code 0 says that it
 /// has proven the command to be dead.
-pub(super) fn run(heir: Heir) -> ExitCode {
+pub(super) fn run(give_back: GiveBack) -> ExitCode {
     let link = rustix::stdio::stdin();
     // Called by hand it would kill the children of whoever called it.
     if getpgrp().as_raw() != getpid().as_raw_pid() || socket_type(link) != Ok(SocketType::SEQPACKET)
@@ -54,7 +54,7 @@ pub(super) fn run(heir: Heir) -> ExitCode {
     // A name of its own, so that `pkill -9 tenure` does not take both at once.
     let _ = rustix::thread::set_name(c"guardian");
     match Guardian::new(link) {
-        Ok(guardian) => guardian.guard(heir),
+        Ok(guardian) => guardian.guard(give_back),
         Err(error) => super::refuse(error),
     }
 }
@@ -68,7 +68,7 @@ struct Guardian {
     /// The main process, until it is reaped.
     main: Option<Pid>,
     cgroup: Option<OwnedFd>,
-    bequest: Option<Bequest>,
+    note: Option<ReleaseNote>,
 }
 
 /// Why the command must die.
@@ -89,24 +89,24 @@ impl Guardian {
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         let signals = SignalFd::with_flags(&mask, flags);
         let signals = signals.map_err(|error| Errno::from_raw_os_error(error as i32))?;
-        let (deadline, main, cgroup, bequest) = (None, None, None, None);
-        Ok(Guardian { link, timer, signals, deadline, main, cgroup, bequest })
+        let (deadline, main, cgroup, note) = (None, None, None, None);
+        Ok(Guardian { link, timer, signals, deadline, main, cgroup, note })
     }
 
-    fn guard(mut self, heir: Heir) -> ExitCode {
+    fn guard(mut self, give_back: GiveBack) -> ExitCode {
         // An error means that we can no longer watch.
         let over = self.watch().unwrap_or(Over::Due);
         if !self.end() {
             return ExitCode::FAILURE;
         }
-        let Some(bequest) = self.bequest.take() else { return ExitCode::SUCCESS };
+        let Some(note) = self.note.take() else { return ExitCode::SUCCESS };
         // It closed the link, so it is about to be dead; or it lives, and has more to do.
-        let dead = bequest.is_elector_dead(over == Over::Gone);
-        if bequest.roll.take_off()
+        let dead = note.is_elector_dead(over == Over::Gone);
+        if note.open_proofs.close()
             && dead
-            && let Ok(words) = bequest.read()
+            && let Ok(text) = note.read()
         {
-            heir(&words);
+            give_back(&text);
         }
         ExitCode::SUCCESS
     }
@@ -131,7 +131,7 @@ impl Guardian {
                     Err(error) => return Err(error),
                 }
             }
-            if self.deadline.is_some_and(|deadline| now() >= deadline) {
+            if self.deadline.is_some_and(|deadline| BootClock::time() >= deadline) {
                 return Ok(Over::Due);
             }
             let had_main = self.main.is_some();
@@ -148,7 +148,7 @@ impl Guardian {
                 self.deadline = deadline;
                 return arm(&self.timer, deadline);
             }
-            Order::Bequest(fds) => self.bequest = Some(Bequest::received(fds)),
+            Order::ReleaseNote(fds) => self.note = Some(ReleaseNote::received(fds)),
             Order::Start(stdin) => return self.start(stdin),
             Order::Cgroup(kill) => self.cgroup = Some(kill),
             Order::Kill => {}
@@ -243,10 +243,4 @@ fn arm(timer: &OwnedFd, deadline: Option<Time>) -> Result<()> {
         Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as _ };
     let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
     timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &once).map(drop)
-}
-
-/// The clock that deadlines are on.
-pub(super) fn now() -> Time {
-    let now = clock_gettime(ClockId::Boottime);
-    Time::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }

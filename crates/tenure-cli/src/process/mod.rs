@@ -9,9 +9,11 @@
 //!                                                  └─▶ __exec ──▶ the command, in group G
 //! ```
 //!
-//! The order of use: [`Keeper::spawn`] before the campaign, [`Keeper::set_deadline`] with each
-//! grant, [`start`] once elected, then [`Running::wait`] beside [`Keeper::gone`], and
-//! [`Running::gone`] before the lease is released. Each run has a [`Keeper`] of its own.
+//! The order of use: [`Guardians::stand_by`] before the campaign; then, once elected,
+//! [`Guardians::take`], [`start_under`] and [`Supervisor::until_gone`]. Only then may the lease be
+//! released. Below that: [`GuardianHandle::set_deadline`] with each grant, [`start`],
+//! [`Running::wait`] beside [`GuardianHandle::gone`], and [`Running::gone`]. Each command has a
+//! guardian of its own.
 //!
 //! # Guarantees
 //! SIGKILL is *sent* to the command, to what it has started, and to its cgroup where there is one,
@@ -20,8 +22,8 @@
 //!
 //! The guardian is the parent of the command and a subreaper: what leaves the group or its session
 //! (`setsid`, `set -m`, a double fork) becomes its child all the same. It ends in order only when
-//! it has no child left. That is the proof that nobody works any more, and with a [`Bequest`] the
-//! last guardian of a dead tenure acts on it (D1).
+//! it has no child left. That is the proof that nobody works any more, and with a [`ReleaseNote`]
+//! the last guardian of a dead tenure acts on it (D1).
 //!
 //! # Non-guarantees
 //! - A process of another user (`sudo`), which we may not signal, is out of reach. So is what the
@@ -39,23 +41,27 @@
 //! Nothing else in this process may wait for children in other ways, `tokio::process` least of
 //! all. A child that stays in tenure's own process group is left alone.
 
-mod bequest;
 mod cgroup;
 mod children;
 mod command;
 mod exec;
 mod group;
 mod guardian;
-mod keeper;
+mod guardian_handle;
+mod guardian_pipe;
+mod guardians;
 mod reaper;
-mod wire;
+mod release_note;
+mod supervise;
 
 use std::process::ExitCode;
 
-pub use bequest::{Bequest, Heir};
 pub use command::{CannotStart, Running, start, start_with};
-pub use keeper::Keeper;
+pub use guardian_handle::GuardianHandle;
+pub use guardians::Guardians;
+pub use release_note::{GiveBack, ReleaseNote};
 pub use rustix::process::Signal;
+pub use supervise::{End, Notice, OnLoss, OnStuck, Policy, Supervisor, Wish, start_under};
 
 /// The hidden first argument that makes this binary the guardian.
 const GUARDIAN: &str = "__guardian";
@@ -64,12 +70,12 @@ const EXEC: &str = "__exec";
 
 /// Plays the hidden part that the command line asks for, if it asks for one.
 ///
-/// `main` calls this before anything else and returns the code if there is one. The heir is what a
-/// guardian calls with the [`Bequest`] of a tenure that is dead with all its work.
-pub fn dispatch(heir: Heir) -> Option<ExitCode> {
+/// `main` calls this before anything else and returns the code if there is one. `give_back` is what
+/// a guardian calls with the [`ReleaseNote`] of a tenure that is dead with all its work.
+pub fn dispatch(give_back: GiveBack) -> Option<ExitCode> {
     let part = std::env::args_os().nth(1)?;
     if part == GUARDIAN {
-        Some(guardian::run(heir))
+        Some(guardian::run(give_back))
     } else if part == EXEC {
         Some(exec::run())
     } else {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use nix::errno::Errno as NixErrno;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -18,6 +18,7 @@ use nix::unistd::{Pid as NixPid, getpgid, getpgrp};
 use rustix::process::{
     Pid, PidfdFlags, RawPid, WaitOptions, WaitStatus, getpid, pidfd_open, wait, waitpgid, waitpid,
 };
+use tenure_core::sync;
 
 use super::children;
 
@@ -170,5 +171,5 @@ pub(super) fn exit_code(status: WaitStatus) -> i32 {
 }
 
 fn lock() -> MutexGuard<'static, Children> {
-    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
+    sync::lock(&CHILDREN)
 }

@@ -53,7 +53,8 @@ pub struct Machine {
     /// The highest term seen in other hands, or vacant. A store that lost its memory must issue
     /// higher ones all the same (C5).
     seen: Option<Term>,
-    /// An acquire of unknown outcome is abroad: the store may take us for the holder (C2).
+    /// An acquire of unknown outcome may still be in flight: the store may have us as the holder
+    /// (C2).
     doubt: bool,
     /// A hint came while a request was under way; its answer may be older than the hint.
     hinted: bool,
@@ -204,7 +205,6 @@ impl Machine {
             Some(Window { from, to, pick }) => Action::Wake { from, to, pick },
             None => Action::Sleep,
         });
-        self.repeat(out);
     }
 
     /// The four instants of a lease (I3), and the bounds of a drain.

@@ -14,7 +14,7 @@ impl Machine {
         let sent_at = if self.sabotaged(Sabotage::TrustFromReply) { now } else { sent_at };
         match flight {
             Flight::Acquire => self.acquire_reply(now, sent_at, outcome, out),
-            Flight::Renew => self.renew_reply(now, sent_at, self.misread(outcome), out),
+            Flight::Renew => self.renew_reply(now, sent_at, outcome, out),
             Flight::Release => self.release_reply(now, sent_at, outcome, out),
             Flight::Read => self.read_reply(now, sent_at, outcome, out),
         }

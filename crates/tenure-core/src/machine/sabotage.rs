@@ -1,11 +1,12 @@
-//! Deliberate faults, so that the checkers can show that they would notice real ones.
+//! Wrong decisions on purpose, so that the checkers can show that they would notice real ones.
+//! Faults that bend only what goes in or comes out stand around the machine, in the simulator.
 //!
 //! Without the feature `sabotage` every question in here is answered with no and costs nothing.
 //! Never turn that feature on in a program that is to be relied upon.
 
 use super::state::{State, Window};
-use super::{Action, Actions, Machine};
-use crate::{Grant, Outcome, Sight, Term, Time};
+use super::{Actions, Machine};
+use crate::{Term, Time};
 
 /// One way for the machine to be wrong, for tests of the checkers only.
 ///
@@ -26,18 +27,6 @@ pub enum Sabotage {
     OldTermAgain,
     /// An answer is looked at before the deadlines that have passed (breaks I3).
     LateGrantRevives,
-    /// Every step-down is told twice (breaks I6).
-    StepsDownTwice,
-    /// Every reign is begun twice (breaks I6).
-    LeadsTwice,
-    /// A renewal of which nothing is known counts as granted (breaks I7).
-    UnknownIsYes,
-    /// A renewal of which nothing is known counts as refused (breaks I7).
-    UnknownIsNo,
-    /// Every request is sent twice (two are under way at once).
-    SendsTwice,
-    /// Every call asks for two wakes.
-    WakesTwice,
 }
 
 impl Machine {
@@ -50,42 +39,6 @@ impl Machine {
         {
             let _ = fault;
             false
-        }
-    }
-
-    /// What is made of an answer that is unknown.
-    #[inline]
-    pub(super) fn misread(&self, outcome: Outcome) -> Outcome {
-        match (outcome, self.leading()) {
-            (Outcome::Unknown, Some(term)) if self.sabotaged(Sabotage::UnknownIsYes) => {
-                Outcome::Granted(Grant::new(term))
-            }
-            (Outcome::Unknown, Some(_)) if self.sabotaged(Sabotage::UnknownIsNo) => {
-                Outcome::Refused(Sight::default())
-            }
-            (outcome, _) => outcome,
-        }
-    }
-
-    /// Says things twice that are to be said once.
-    #[inline]
-    pub(super) fn repeat(&self, out: &mut Actions) {
-        if !cfg!(feature = "sabotage") {
-            return;
-        }
-        let all: Vec<Action> = out.drain().collect();
-        for action in all {
-            let twice = match action {
-                Action::StepDown { .. } => self.sabotaged(Sabotage::StepsDownTwice),
-                Action::Lead { .. } => self.sabotaged(Sabotage::LeadsTwice),
-                Action::Send(_) => self.sabotaged(Sabotage::SendsTwice),
-                Action::Wake { .. } => self.sabotaged(Sabotage::WakesTwice),
-                _ => false,
-            };
-            if twice {
-                out.push(action.clone());
-            }
-            out.push(action);
         }
     }
 

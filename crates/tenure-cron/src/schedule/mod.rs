@@ -70,7 +70,7 @@ impl Schedule {
         let from = DateTime::constant(2024, 1, 1, 0, 0, 0, 0);
         if schedule.civil_after(from, true).is_none_or(|first| first.year() > 2064) {
             return Err(Error::config(format!(
-                "the schedule {:?} never comes due: there is no such day; mend its day and month",
+                "the schedule {:?} never comes due: there is no such day; fix its day and month",
                 schedule.text
             )));
         }

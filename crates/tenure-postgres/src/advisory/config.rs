@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::Error;
+use tenure_core::{Error, Secret, Store, StoreConfig, StoreKind};
 
-use super::store::AdvisoryStore;
+use super::store::{AdvisoryStore, TTL_MIN};
 use crate::config::PostgresConfig;
 use crate::store::PostgresStore;
 
@@ -15,6 +15,10 @@ const SCHEMES: [&str; 2] = ["postgres+advisory", "postgresql+advisory"];
 
 /// How long one statement waits for the session of a holder.
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
+
+/// The sessions of how many holders are waited for, unless given, and at most.
+const WATCHED_HOLDERS: usize = 1;
+const WATCHED_HOLDERS_MAX: usize = 64;
 
 /// Where the advisory store is and how it is reached.
 ///
@@ -32,17 +36,21 @@ pub struct AdvisoryConfig {
     pub(super) term_offset: u64,
     pub(super) frozen_may_stay: bool,
     pub(super) wait_limit: Duration,
+    pub(super) watched_holders: usize,
 }
 
 impl AdvisoryConfig {
     /// The store that a URL names: `postgres+advisory://USER:PASSWORD@HOST/DATABASE?OPTIONS`, with
-    /// all that [`PostgresConfig::from_url`] takes and two more options:
+    /// all that [`PostgresConfig::from_url`] takes and three more options:
     ///
     /// - `term_offset=N`: added to every term, to keep them above those of a former store. It must
     ///   be the same for all candidates, and may only be raised, while nobody campaigns.
     /// - `frozen_leaders=stay`: also take a server older than PostgreSQL 14, which can't end a
     ///   silent session. What is lost: a frozen leader, or one whose host vanished from the
     ///   network, then keeps the lock until TCP or somebody gives its session up.
+    /// - `watched_holders=N`: the sessions of how many leaders a process that follows waits for, so
+    ///   that it learns of their end at once. Each takes a connection; further leaders are polled.
+    ///   1 unless given, at most 64.
     ///
     /// # Errors
     /// `Config` if this is no such URL; its secrets are not in the message.
@@ -59,10 +67,12 @@ impl AdvisoryConfig {
             None => (tail, ""),
         };
         let (mut term_offset, mut frozen_may_stay) = (0, false);
+        let mut watched_holders = WATCHED_HOLDERS;
         let mut theirs = Vec::new();
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("term_offset", value)) => term_offset = offset(value)?,
+                Some(("watched_holders", value)) => watched_holders = watched(value)?,
                 Some(("frozen_leaders", "stay")) => frozen_may_stay = true,
                 Some(("frozen_leaders", _)) => {
                     return Err(Error::config(
@@ -77,7 +87,7 @@ impl AdvisoryConfig {
         let base =
             PostgresConfig::from_url(&format!("postgres://{place}{question}{}", theirs.join("&")))?;
         let (base, wait_limit) = (Arc::new(base), WAIT_LIMIT);
-        Ok(AdvisoryConfig { base, term_offset, frozen_may_stay, wait_limit })
+        Ok(AdvisoryConfig { base, term_offset, frozen_may_stay, wait_limit, watched_holders })
     }
 
     /// How long a connection may take. 3 s unless set.
@@ -123,7 +133,6 @@ impl AdvisoryConfig {
     ///
     /// # Errors
     /// Whatever kept it from being made, in a sentence that says what to do.
-    #[cfg(feature = "tokio-postgres")]
     pub async fn connect(&self) -> Result<tokio_postgres::Client, Error> {
         self.base.connect().await
     }
@@ -152,6 +161,52 @@ fn offset(value: &str) -> Result<u64, Error> {
     }
 }
 
+fn watched(value: &str) -> Result<usize, Error> {
+    match value.parse::<usize>() {
+        Ok(number) if number <= WATCHED_HOLDERS_MAX => Ok(number),
+        _ => Err(Error::config(format!(
+            "watched_holders is not a number from 0 to {WATCHED_HOLDERS_MAX}; each takes a \
+             connection"
+        ))),
+    }
+}
+
+/// The URLs of this store.
+pub const ADVISORY: StoreKind = StoreKind {
+    forms: &["postgres+advisory://"],
+    aliases: &["postgresql+advisory"],
+    default_url: None,
+    parse,
+};
+
+fn parse(url: &Secret) -> Result<Arc<dyn StoreConfig>, Error> {
+    Ok(Arc::new(AdvisoryConfig::from_url(url.expose())?))
+}
+
+impl StoreConfig for AdvisoryConfig {
+    fn address(&self) -> String {
+        self.address()
+    }
+
+    fn min_ttl(&self) -> Duration {
+        TTL_MIN
+    }
+
+    /// What a server has is known when it was asked.
+    fn is_missing(&self) -> bool {
+        false
+    }
+
+    /// No proof of death is used here (D4).
+    fn childless(&self) -> Arc<dyn StoreConfig> {
+        Arc::new(self.clone())
+    }
+
+    fn open(&self) -> Result<Arc<dyn Store>, Error> {
+        Ok(Arc::new(self.clone().open()))
+    }
+}
+
 impl fmt::Debug for AdvisoryConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AdvisoryConfig")
@@ -167,9 +222,13 @@ mod tests {
 
     #[test]
     fn options_of_our_own_are_taken_out_of_the_url() {
-        let url = "postgres+advisory://a:b@h:5433/d?schema=s&term_offset=9&frozen_leaders=stay";
+        let url = "postgres+advisory://a:b@h:5433/d?schema=s&term_offset=9&frozen_leaders=stay\
+                   &watched_holders=8";
         let config = AdvisoryConfig::from_url(url).unwrap();
         assert_eq!((config.term_offset, config.frozen_may_stay), (9, true));
+        assert_eq!(config.watched_holders, 8);
+        let plain = AdvisoryConfig::from_url("postgres+advisory://h/d").unwrap();
+        assert_eq!(plain.watched_holders, 1);
         assert_eq!(config.address(), "postgres+advisory://a@h:5433/d?schema=s&term_offset=9");
     }
 
@@ -184,6 +243,7 @@ mod tests {
             "postgres+advisory://a:hunter2@h/d?term_offset=-1",
             "postgres+advisory://a:hunter2@h/d?term_offset=9007199254740993",
             "postgres+advisory://a:hunter2@h/d?frozen_leaders=go",
+            "postgres+advisory://a:hunter2@h/d?watched_holders=65",
         ] {
             let error = AdvisoryConfig::from_url(url).expect_err(url);
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
+use tenure_core::sync::lock;
 use tenure_core::{Error, ErrorKind, Holder, Lease, Metadata, Name, Reply, Sight, Term};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::config::PostgresConfig;
+use crate::connector::Connector;
 use crate::error;
-use crate::link::{Link, held};
 
 /// Of how many elections details are kept.
 const KEPT_MAX: usize = 100_000;
@@ -42,7 +43,7 @@ impl Known {
 /// What is known of the last terms of elections.
 pub(super) struct Details {
     config: Arc<PostgresConfig>,
-    link: Arc<Link>,
+    connector: Arc<Connector>,
     known: Arc<Known>,
     kept: Mutex<HashMap<Name, Detail>>,
 }
@@ -56,15 +57,19 @@ struct Detail {
 }
 
 impl Details {
-    pub(super) fn new(config: Arc<PostgresConfig>, link: Arc<Link>, known: Arc<Known>) -> Details {
-        Details { config, link, known, kept: Mutex::default() }
+    pub(super) fn new(
+        config: Arc<PostgresConfig>,
+        connector: Arc<Connector>,
+        known: Arc<Known>,
+    ) -> Details {
+        Details { config, connector, known, kept: Mutex::default() }
     }
 
     /// Adds to replies what the table has to say; without it they are right as they are.
     pub(super) async fn complete(&self, replies: &mut [(&Name, Reply)]) {
         let lacks = |(name, reply): &(&Name, Reply)| match sight(reply) {
             Some(Sight { lease: Some(lease), .. }) => {
-                let known = held(&self.kept).get(*name).map(|detail| detail.term);
+                let known = lock(&self.kept).get(*name).map(|detail| detail.term);
                 // One far above the numbers of transactions does not show in the locks.
                 if lease.term.is_none() { is_ours(lease) } else { known != lease.term }
             }
@@ -78,7 +83,7 @@ impl Details {
         {
             tracing::debug!(%error, "the details of elections can't be read");
         }
-        let kept = held(&self.kept);
+        let kept = lock(&self.kept);
         for (name, reply) in replies {
             let (Reply::Refused(sight) | Reply::Seen(sight)) = reply else { continue };
             let Some(detail) = kept.get(*name) else { continue };
@@ -104,7 +109,7 @@ impl Details {
             return Err(error::new(ErrorKind::Unsupported, message));
         }
         let sql = self.config.names.render(include_str!("sql/elections.sql"));
-        let rows = self.link.query(&sql, &[]).await?;
+        let rows = self.connector.query(&sql, &[]).await?;
         let name = |row: &Row| Name::new(row.try_get::<_, &str>(0).ok()?).ok();
         Ok(rows.iter().filter_map(name).collect())
     }
@@ -115,7 +120,7 @@ impl Details {
         }
         let schema = self.config.names.schema();
         let sql = include_str!("sql/table.sql");
-        let rows = self.link.query(sql, &[(&schema, Type::TEXT)]).await?;
+        let rows = self.connector.query(sql, &[(&schema, Type::TEXT)]).await?;
         let there = rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false));
         self.known.note_table(there);
         Ok(there)
@@ -126,8 +131,8 @@ impl Details {
             return Ok(());
         }
         let sql = self.config.names.render(include_str!("sql/details.sql"));
-        let rows = self.link.query(&sql, &[(&names, Type::TEXT_ARRAY)]).await?;
-        let mut kept = held(&self.kept);
+        let rows = self.connector.query(&sql, &[(&names, Type::TEXT_ARRAY)]).await?;
+        let mut kept = lock(&self.kept);
         for (name, detail) in rows.iter().filter_map(read) {
             if kept.len() < KEPT_MAX || kept.contains_key(&name) {
                 kept.insert(name, detail);

@@ -1,11 +1,10 @@
 //! Elections by advisory locks: no table, a lock that lives with one session.
 //!
 //! ```text
-//!   session   holds the election locks of one candidate, and nothing else happens on it:
-//!             try, issue a term, beat, unlock; each a message that ends its own transaction
-//!   link      reads, asks
-//!   ears      LISTEN: hints of releases, asks to resign and their answers
-//!   waits     one connection per holder that is followed: it ends when that session does
+//!   lock session   holds the election locks of one candidate, and nothing else happens on it:
+//!                  try, issue a term, beat, unlock; each a message that ends its own transaction
+//!   connector      reads and asks; LISTEN for hints of releases, asks to resign and their answers
+//!   wait           follows one holder: it ends when that session does
 //! ```
 //!
 //! What makes the lock a lease: the server ends a session that has been silent for the ttl. What
@@ -13,13 +12,13 @@
 //! parts here never let a lock be taken twice in one session, never keep a transaction open, and
 //! never take a lock for a candidate whose session they lost.
 
+mod candidate;
 mod config;
-mod conn;
 mod details;
-mod ears;
+mod hints;
 mod key;
 mod lease;
-mod seat;
+mod lock_session;
 mod sight;
 mod store;
 mod tables;
@@ -27,5 +26,5 @@ mod term;
 mod waits;
 mod work;
 
-pub use config::AdvisoryConfig;
+pub use config::{ADVISORY, AdvisoryConfig};
 pub use store::AdvisoryStore;

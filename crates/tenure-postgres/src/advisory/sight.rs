@@ -32,7 +32,7 @@ pub(super) struct Held {
     pub(super) pid: i32,
     pub(super) term: Option<Term>,
     application: Option<String>,
-    /// It has a liveness lock: it is ours, and whoever waits for that lock learns of its end.
+    /// It has a liveness lock: it is ours, and those who wait for that lock learn of its end.
     pub(super) live: bool,
     ttl: Option<Duration>,
     idle: Option<Duration>,
@@ -114,7 +114,7 @@ impl Held {
             None if name.is_empty() => Holder::new(format!("backend {}", self.pid)),
             None => Holder::new(name),
         };
-        // Whoever has no liveness lock is a client of another kind, and is asked after as often
+        // One without a liveness lock is a client of another kind, and is asked after as often
         // as a leader would renew.
         let poll = caller_ttl.map_or(POLL, |ttl| ttl / 3);
         let remaining = match self.ttl.filter(|_| self.live) {

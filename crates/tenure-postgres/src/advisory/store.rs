@@ -5,28 +5,29 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tenure_core::sync::lock;
 use tenure_core::{
-    BoxFuture, CandidateId, Channels, Error, ErrorKind, Expiry, Hints, Ledger, Name, Op, Reply,
-    Sight, Store, StoreInfo, Term,
+    BoxFuture, CandidateId, Channels, Checkup, Elections, Error, ErrorKind, Expiry, Hints, Ledger,
+    Migrate, Name, Op, Reply, Sight, Store, StoreInfo, Term, Witness,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{timeout, timeout_at};
 use tokio_postgres::types::{ToSql, Type};
 
+use super::candidate::{Answer, Answers, CandidateTask, Command, Ops};
 use super::config::AdvisoryConfig;
-use super::conn::shown;
 use super::details::{Details, Known};
-use super::ears::{self, Ears};
+use super::hints::{self, Notifier};
 use super::key;
 use super::lease;
-use super::seat::{Answer, Answers, Command, Ops, Seat};
+use super::lock_session::shown;
 use super::sight::Seen;
 use super::tables;
-use super::waits::Waits;
+use super::waits::HolderWaits;
+use crate::clock::now;
+use crate::connector::Connector;
 use crate::error;
-use crate::link::{Link, held};
-use crate::migrate::Migrated;
 use crate::store::PostgresStore;
 
 /// How often a holder is asked that does not answer. Being asked twice is being asked once.
@@ -36,7 +37,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 const BATCH_LIMIT: usize = 10_000;
 
 /// The shortest ttl: sessions are ended by a timer of the server, some milliseconds late.
-const TTL_MIN: Duration = Duration::from_millis(500);
+pub(crate) const TTL_MIN: Duration = Duration::from_millis(500);
 
 /// Of how many elections the last term is remembered.
 const TERMS_MAX: usize = 100_000;
@@ -44,8 +45,8 @@ const TERMS_MAX: usize = 100_000;
 /// Elections by advisory locks of PostgreSQL: no table is needed.
 ///
 /// A clone is another handle onto the same sessions. Each candidate has one session, made by its
-/// first acquire, that holds any number of locks. Beside it there is one connection for reads, one
-/// that listens, and one for each session of others that is followed, up to eight.
+/// first acquire, that holds any number of locks. Beside it there is one connection that reads and
+/// listens, and, while it follows, one that waits for the session of the leader.
 ///
 /// # Guarantees
 /// The contract of [`Store`], except where [`StoreInfo::residual`] says less: the lock lives with
@@ -68,9 +69,9 @@ pub struct AdvisoryStore(Arc<Shared>);
 
 struct Shared {
     config: AdvisoryConfig,
-    link: Arc<Link>,
-    ears: Arc<Ears>,
-    waits: Arc<Waits>,
+    connector: Arc<Connector>,
+    notifier: Arc<Notifier>,
+    waits: Arc<HolderWaits>,
     details: Details,
     /// What else is kept in the same database, once `tenure migrate` was there.
     tables: PostgresStore,
@@ -81,14 +82,19 @@ struct Shared {
 impl AdvisoryStore {
     pub(super) fn open_with(config: AdvisoryConfig) -> AdvisoryStore {
         let known: Arc<Known> = Arc::default();
-        let link = Arc::new(Link::new(config.base.clone(), None));
-        let ears = Arc::new(Ears::new(config.base.clone(), link.clone()));
+        // Reads, hints and asks share the one connection of the tables' store.
+        let tables = PostgresStore::new((*config.base).clone());
+        let connector = tables.connector().clone();
+        let listener = tables.listener().clone();
+        // Candidates refuse a pooler in transaction mode by themselves.
+        listener.assume_direct();
+        let notifier = Notifier::new(connector.clone(), listener);
         AdvisoryStore(Arc::new(Shared {
-            waits: Arc::new(Waits::new(config.base.clone(), config.wait_limit, ears.clone())),
-            ears,
-            details: Details::new(config.base.clone(), link.clone(), known.clone()),
-            tables: PostgresStore::open_with((*config.base).clone(), None),
-            link,
+            waits: Arc::new(HolderWaits::new(&config, notifier.clone())),
+            notifier,
+            details: Details::new(config.base.clone(), connector.clone(), known.clone()),
+            tables,
+            connector,
             known,
             terms: Mutex::default(),
             config,
@@ -98,6 +104,14 @@ impl AdvisoryStore {
     /// Where the store is, without secrets.
     pub fn address(&self) -> String {
         self.0.config.address()
+    }
+
+    pub(crate) fn tables(&self) -> &PostgresStore {
+        &self.0.tables
+    }
+
+    pub(crate) fn frozen_may_stay(&self) -> bool {
+        self.0.config.frozen_may_stay
     }
 
     /// Checks that the server can be reached and will do, and that candidates may campaign there:
@@ -113,39 +127,11 @@ impl AdvisoryStore {
             self.look(&[0]).await?;
             let names = &self.0.config.base.names;
             let (schema, table) = (names.schema().to_owned(), names.table().to_owned());
-            let rows = self.0.link.query(tables::SERVER_SQL, &tables::of(&schema, &table)).await?;
+            let rows =
+                self.0.connector.query(tables::SERVER_SQL, &tables::of(&schema, &table)).await?;
             rows.first().map_or(Ok(false), |row| tables::usable(row, &schema)).map(|_| ())
         };
         checked.await.map_err(|error: Error| error.during("check"))
-    }
-
-    /// Makes the tables that fences, metadata, messages and the ledger need, or brings them up to
-    /// date. Elections need none; candidates use them from their next session on.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: it is done as a whole or not at all.
-    ///
-    /// # Errors
-    /// As those of [`PostgresStore::migrate`].
-    pub async fn migrate(&self) -> Result<Migrated, Error> {
-        self.0.tables.migrate().await
-    }
-
-    /// What [`migrate`](Self::migrate) does, as a script for `psql`.
-    pub fn migration_sql(&self) -> String {
-        self.0.tables.migration_sql()
-    }
-
-    /// Has every term that is issued here from now on be above this one; see
-    /// [`PostgresStore::raise_terms`]. It needs the tables.
-    ///
-    /// # Cancel safety
-    /// Not cancel safe: if the future is dropped it may be done or not. Doing it again is harmless.
-    ///
-    /// # Errors
-    /// As those of [`PostgresStore::raise_terms`].
-    pub async fn raise_terms(&self, above: Term) -> Result<Term, Error> {
-        self.0.tables.raise_terms(above).await
     }
 
     /// The names of all elections that somebody led here since `tenure migrate`, in order. A lock
@@ -160,7 +146,7 @@ impl AdvisoryStore {
         self.0.details.elections().await.map_err(|error| error.during("list"))
     }
 
-    /// Has each candidate's seat do its part, and waits for all of them.
+    /// Has each candidate's task do its part, and waits for all of them.
     async fn work(&self, ops: &[Op]) -> Result<Answers, Error> {
         let mut by_candidate: HashMap<&CandidateId, Ops> = HashMap::new();
         for (place, op) in ops.iter().enumerate() {
@@ -182,7 +168,7 @@ impl AdvisoryStore {
             waiting.push((places, answers));
         }
         let limit = self.0.config.base.call_timeout;
-        let deadline = Instant::now() + limit;
+        let deadline = now() + limit;
         let mut all = Answers::new();
         for (places, answers) in waiting {
             match timeout_at(deadline, answers).await {
@@ -202,20 +188,21 @@ impl AdvisoryStore {
 
     fn send(&self, candidate: &CandidateId, command: Command) -> Result<(), Error> {
         let shared = &self.0;
-        let seat = match shared.ears.seat(candidate) {
-            Some(seat) => seat,
+        let task = match shared.notifier.task(candidate) {
+            Some(task) => task,
             None => {
                 if Handle::try_current().is_err() {
                     let message = "the store needs a tokio runtime; call it from one";
                     return Err(error::new(ErrorKind::Config, message));
                 }
                 let (config, known) = (shared.config.clone(), shared.known.clone());
-                let seat = Seat::start(config, candidate.clone(), shared.ears.clone(), known);
-                shared.ears.put_seat(candidate.clone(), seat.clone());
-                seat
+                let task =
+                    CandidateTask::start(config, candidate.clone(), shared.notifier.clone(), known);
+                shared.notifier.put_task(candidate.clone(), task.clone());
+                task
             }
         };
-        seat.send(command).map_err(|_| error::new(ErrorKind::Unavailable, "the store is closing"))
+        task.send(command).map_err(|_| error::new(ErrorKind::Unavailable, "the store is closing"))
     }
 
     /// Who holds these locks, in their order.
@@ -225,7 +212,7 @@ impl AdvisoryStore {
         let sql = concat!(include_str!("sql/looked.sql"), include_str!("sql/sight.sql"));
         let values: [(&(dyn ToSql + Sync), Type); 3] =
             [(&keys, Type::INT8_ARRAY), (&masks, Type::INT8_ARRAY), (&offset, Type::INT8)];
-        let rows = self.0.link.query(sql, &values).await?;
+        let rows = self.0.connector.query(sql, &values).await?;
         let mut seen: Vec<Option<Seen>> = keys.iter().map(|_| None).collect();
         for row in &rows {
             let one = Seen::from_row(row, keys)?;
@@ -256,7 +243,7 @@ impl AdvisoryStore {
         }
         let known: HashMap<String, CandidateId> = self
             .0
-            .ears
+            .notifier
             .candidates()
             .into_iter()
             .map(|candidate| (key::application_name(&candidate), candidate))
@@ -287,13 +274,13 @@ impl AdvisoryStore {
         blind: Option<&Error>,
         known: &HashMap<String, CandidateId>,
     ) -> Reply {
-        let last_term = held(&self.0.terms).get(op.election()).copied();
+        let last_term = lock(&self.0.terms).get(op.election()).copied();
         let Some(seen) = seen else {
             return match (op, blind) {
                 (Op::Read { .. } | Op::Ask { .. }, Some(error)) => {
                     Reply::Unknown(error.clone().during(op.verb()))
                 }
-                // It is not ours any more, whoever has it now: that is known without the server.
+                // It is not ours any more: that is known without the server.
                 _ => Reply::Refused(Sight { last_term, ..Sight::default() }),
             };
         };
@@ -328,12 +315,12 @@ impl AdvisoryStore {
         }
         let limit = self.0.config.base.call_timeout;
         let asked = timeout(limit, async {
-            let ears = &self.0.ears;
-            ears.until_listening().await;
-            let (nonce, mut answer) = ears.expect_answer();
-            let payload = ears::ask_payload(election, holder.pid, term, &nonce);
+            let notifier = &self.0.notifier;
+            notifier.until_listening().await?;
+            let (nonce, mut answer) = notifier.expect_answer();
+            let payload = hints::ask_payload(election, holder.pid, term, &nonce);
             loop {
-                ears.tell(&payload).await?;
+                notifier.tell(&payload).await?;
                 // It may just have lost the connection that it listens on.
                 if let Ok(answer) = timeout(ASK_AGAIN, &mut answer).await {
                     return Ok(answer.ok());
@@ -356,11 +343,14 @@ impl AdvisoryStore {
     fn note(&self, op: &Op, reply: &Reply) {
         if let Reply::Granted(grant) = reply {
             self.remember(op.election(), grant.term);
+            if matches!(op, Op::Acquire { .. }) {
+                self.0.waits.lead(op.election());
+            }
         }
     }
 
     fn remember(&self, election: &Name, term: Term) {
-        let mut terms = held(&self.0.terms);
+        let mut terms = lock(&self.0.terms);
         if let Some(known) = terms.get_mut(election) {
             *known = term.max(*known);
         } else if terms.len() < TERMS_MAX {
@@ -397,7 +387,7 @@ impl Store for AdvisoryStore {
     }
 
     fn hints(&self) -> Box<dyn Hints> {
-        self.0.ears.listen()
+        self.0.notifier.listen()
     }
 
     fn info(&self) -> StoreInfo {
@@ -428,6 +418,22 @@ impl Store for AdvisoryStore {
     fn ledger(&self) -> Option<&dyn Ledger> {
         self.0.tables.ledger()
     }
+
+    fn elections(&self) -> Option<&dyn Elections> {
+        Some(self)
+    }
+
+    fn witness(&self) -> Option<&dyn Witness> {
+        None
+    }
+
+    fn checkup(&self) -> Option<&dyn Checkup> {
+        Some(self)
+    }
+
+    fn migrate(&self) -> Option<&dyn Migrate> {
+        Some(self)
+    }
 }
 
 /// What is not promised.
@@ -452,8 +458,8 @@ const RESIDUAL: [&str; 12] = [
      refused",
     "each election that is led takes two places in the server's table of locks, which has \
      max_locks_per_transaction * (max_connections + max_prepared_transactions) of them",
-    "whoever waits for the end of a leader has a snapshot for up to 30 s at a time, and VACUUM \
-     keeps what was deleted since",
+    "a follower that waits for the end of a leader has a snapshot for up to 30 s at a time, and \
+     VACUUM keeps what was deleted since",
     "a pooler in session mode will do, one in transaction mode is refused",
 ];
 
@@ -463,7 +469,7 @@ const FROZEN_STAY: &str = "frozen_leaders=stay: on a server older than PostgreSQ
 impl Drop for Shared {
     fn drop(&mut self) {
         self.waits.close();
-        self.ears.close();
+        self.notifier.close();
     }
 }
 

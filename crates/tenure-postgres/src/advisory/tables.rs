@@ -1,12 +1,44 @@
 //! Whether a candidate uses the tables of `tenure migrate`, or must not campaign.
 //!
-//! Whoever leads without them, where they are, takes over past a fence and knows of no floor.
+//! A leader without them, where they are, takes over past a fence and knows of no floor.
 
-use tenure_core::{Error, ErrorKind};
+use tenure_core::{Error, ErrorKind, Migrated, Term};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
+use super::store::AdvisoryStore;
 use crate::error;
+
+impl AdvisoryStore {
+    /// Makes the tables that fences, metadata, messages and the ledger need, or brings them up to
+    /// date. Elections need none; candidates use them from their next session on.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it is done as a whole or not at all.
+    ///
+    /// # Errors
+    /// As those of [`PostgresStore::migrate`](crate::PostgresStore::migrate).
+    pub async fn migrate(&self) -> Result<Migrated, Error> {
+        self.tables().migrate().await
+    }
+
+    /// What [`migrate`](Self::migrate) does, as a script for `psql`.
+    pub fn migration_sql(&self) -> String {
+        self.tables().migration_sql()
+    }
+
+    /// Has every term that is issued here from now on be above this one; see
+    /// [`PostgresStore::raise_terms`](crate::PostgresStore::raise_terms). It needs the tables.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: if the future is dropped it may be done or not. Doing it again is harmless.
+    ///
+    /// # Errors
+    /// As those of [`PostgresStore::raise_terms`](crate::PostgresStore::raise_terms).
+    pub async fn raise_terms(&self, above: Term) -> Result<Term, Error> {
+        self.tables().raise_terms(above).await
+    }
+}
 
 /// Asks which server this is, and about its tables.
 pub(super) const SERVER_SQL: &str = include_str!("sql/server.sql");
@@ -47,8 +79,8 @@ fn elsewhere(schema: &str, others: &str) -> Error {
     error::new(
         ErrorKind::Config,
         format!(
-            "the schema {schema:?} has no tables of `tenure migrate`, and {others} has: whoever \
-             leads without them takes over past a fence; name that one, as in ?schema=NAME, or \
+            "the schema {schema:?} has no tables of `tenure migrate`, and {others} has: a leader \
+             without them takes over past a fence; name that one, as in ?schema=NAME, or \
              run `tenure migrate` for this one"
         ),
     )

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tenure_core::{ErrorKind, Name, Term};
 use tokio_postgres::types::{ToSql, Type};
 
-use super::conn::{Conn, Trouble, column, millis, span};
+use super::candidate::Ops;
 use super::key;
 use super::lease;
-use super::seat::Ops;
+use super::lock_session::{LockSession, Trouble, column, millis, span};
 use crate::error;
 
 /// What came of asking for a term.
@@ -35,7 +35,7 @@ const OF_BEGIN: [Type; 9] = [
     Type::INT8,
 ];
 
-impl Conn {
+impl LockSession {
     /// The statement that issues a term: in the table, where there is one.
     pub(super) fn issue_sql(&self) -> (String, &'static [Type]) {
         if self.tables {
@@ -97,7 +97,7 @@ impl Conn {
         Ok((issued, clock))
     }
 
-    /// Ends whoever has fenced an election for too long that nobody leads any more (P3).
+    /// Ends transactions that have fenced an election for too long that nobody leads any more (P3).
     pub(super) async fn end_fence(&self, election: &Name) {
         let sql = self.config.base.names.render(include_str!("sql/end_fence.sql"));
         match self.query(&sql, &[(&key::key(election), Type::INT8)]).await {

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tenure_core::{Error, ErrorKind, Grant, Name, Op, Reply, Term};
-use tokio::time::{Instant, timeout};
 
-use super::conn::{Conn, Trouble};
-use super::ears;
+use super::candidate::{Answer, Answers, Ops};
+use super::hints;
 use super::lease::{self, Lease};
-use super::seat::{Answer, Answers, Ops};
+use super::lock_session::{LockSession, Trouble};
 use super::sight::Seen;
 use super::term::Issued;
+use crate::clock::{now, pause};
 use crate::error;
 
 /// How often a lock is tried for whose holder is ending this instant, and how long in between.
@@ -27,7 +27,7 @@ pub(super) struct Work {
     pub(super) tries: Ops,
 }
 
-impl Conn {
+impl LockSession {
     /// Does all of it, or says that the session is lost. Each op is answered in any case.
     pub(super) async fn carry_out(&mut self, work: Work, answers: &mut Answers) -> Result<(), ()> {
         let Work { unlock, beat, anew, tries } = work;
@@ -62,7 +62,7 @@ impl Conn {
         let locks: Vec<(i64, Option<Term>)> =
             ops.iter().map(|(_, op)| (lease::key(op), term(lease::key(op)))).collect();
         // One round trip: the server takes them in this order.
-        let payload = ears::hint_payload(ops.iter().map(|(_, op)| op.election()));
+        let payload = hints::hint_payload(ops.iter().map(|(_, op)| op.election()));
         let (unlocked, ()) = tokio::join!(self.unlock(&locks), self.tell(&payload));
         let unlocked = match unlocked {
             Ok(unlocked) => unlocked,
@@ -116,7 +116,7 @@ impl Conn {
                 return Err(());
             }
         };
-        let now = Instant::now();
+        let now = now();
         for (index, key) in keys.iter().enumerate() {
             match self.leases.get_mut(key) {
                 Some(lease) if held.contains(&index) => lease.until = now + lease.ttl,
@@ -148,7 +148,7 @@ impl Conn {
                 break;
             }
             if attempt > 0 {
-                let _ = timeout(RETRY_PAUSE, std::future::pending::<()>()).await;
+                pause(RETRY_PAUSE).await;
             }
             let keys: Vec<i64> = open.iter().map(|(_, op)| lease::key(op)).collect();
             let seen = match self.try_locks(&keys).await {
@@ -248,7 +248,7 @@ impl Conn {
         if unlocked.is_err() { Err(()) } else { Ok(()) }
     }
 
-    /// What is told to whoever is to lead this term, or why it can't.
+    /// What the one that is to lead this term is told, or why it can't.
     async fn grant(&mut self, op: &Op, issued: Issued, clock: Duration) -> Answer {
         let (name, ttl) = (op.election(), lease::ttl(op).unwrap_or(self.ttl));
         let term = match issued {
@@ -256,10 +256,10 @@ impl Conn {
             Issued::Led(leader) => return unknown(op, &error::led_by_lease(name, &leader)),
             Issued::Fenced(pids, _) if pids.is_empty() => return unknown(op, &error::busy()),
             Issued::Fenced(pids, last) => {
-                let fenced = self.fenced.entry(name.clone()).or_insert((last, Instant::now()));
+                let fenced = self.fenced.entry(name.clone()).or_insert((last, now()));
                 if fenced.0 != last {
                     // Somebody has led since: this one has just ended.
-                    *fenced = (last, Instant::now());
+                    *fenced = (last, now());
                 }
                 let (since, grace) = (fenced.1.elapsed(), self.fence_grace());
                 if since >= grace {
@@ -269,7 +269,7 @@ impl Conn {
             }
         };
         self.fenced.remove(name);
-        let (seq, asked, until) = (lease::seq(op), false, Instant::now() + ttl);
+        let (seq, asked, until) = (lease::seq(op), false, now() + ttl);
         let lease = Lease { name: name.clone(), term, seq, ttl, asked, until };
         self.leases.insert(lease::key(op), lease);
         if let Some(least) = lease::least(op).filter(|least| term < *least) {

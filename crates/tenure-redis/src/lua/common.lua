@@ -17,8 +17,8 @@ end
 
 -- Who holds the lease, and what tenure noted about it. While there is a key, the notes count only
 -- for the holder that they name: a foreign client takes and frees it without touching them (R5).
--- A key that vanished alone, deleted by hand or evicted, was never released: whoever the notes name
--- holds the lease up to its noted end (R6). A key that ran out vanishes just after that end.
+-- A key that vanished alone, deleted by hand or evicted, was never released: the candidate in the
+-- notes holds the lease up to its noted end (R6). A key that ran out vanishes just after that end.
 local function look()
   local notes = redis.call('HMGET', KEYS[2],
     'holder', 'term', 'ttl', 'seq', 'since', 'asked', 'metadata', 'ends')
@@ -51,7 +51,7 @@ end
 
 -- How long nothing new is granted, in ms, and the run id (R2). The marker tells since when this
 -- server, in this very run, has been known. A clock that was set back starts anew. The last leader
--- that the notes know may have had a longer ttl than whoever asks, and its like may have been
+-- that the notes know may have had a longer ttl than the asker, and its like may have been
 -- forgotten.
 local function settling(marker, settle, seen, note)
   if settle == 'off' then
@@ -107,7 +107,8 @@ local function tell(publish, channel, message)
   return told
 end
 
--- Tells others to look again. Whoever may not has made the change all the same, and hears of it.
+-- Tells others to look again. A user that may not publish has made the change all the same, and
+-- hears of it.
 local function hint(publish, channel, election)
   local told = tell(publish, channel, election)
   local denied = type(told) == 'table' and (string.find(told.err, "can't ", 1, true)

@@ -1,3 +1,3 @@
--- Tells whoever listens in this election.
+-- Tells those who listen in this election.
 -- KEYS: lease, companion. ARGV: message, channel of the election, how to publish.
 return tell(ARGV[3], ARGV[2], ARGV[1])

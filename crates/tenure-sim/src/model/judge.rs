@@ -8,7 +8,7 @@ use super::{State, TTL_TICKS, World};
 /// What the judge remembers. It sees inputs and actions, never the inside of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ghost {
-    pub(super) seats: Vec<Seat>,
+    pub(super) shadows: Vec<Shadow>,
     /// The first promise that was broken.
     pub(super) broken: Option<Rule>,
     /// The highest term led, and by whom.
@@ -23,7 +23,7 @@ pub(super) struct Ghost {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Seat {
+pub(super) struct Shadow {
     pub(super) trust: Option<(Term, Time)>,
     pub(super) reign: Option<Term>,
     resigning: bool,
@@ -91,7 +91,7 @@ pub(super) fn properties(connection_bound: bool, strict: bool) -> Vec<Property<W
 impl Ghost {
     pub(super) fn new(candidates: usize) -> Ghost {
         Ghost {
-            seats: vec![Seat::default(); candidates],
+            shadows: vec![Shadow::default(); candidates],
             broken: None,
             highest: None,
             fence: None,
@@ -124,10 +124,10 @@ impl Ghost {
         actions: &[Action],
     ) {
         let margin_ends = |sent_at: Time| world.machine_timing().trust_ends_at(sent_at);
-        let seat = &mut self.seats[node];
+        let shadow = &mut self.shadows[node];
         match input {
             Input::Reply { outcome: Outcome::Unknown, .. } => {
-                seat.in_doubt |= matches!(answers, Some(Op::Acquire { .. }));
+                shadow.in_doubt |= matches!(answers, Some(Op::Acquire { .. }));
                 if actions.iter().any(|action| matches!(action, Action::Extend { .. })) {
                     self.breaks(Rule::I7);
                 }
@@ -135,12 +135,12 @@ impl Ghost {
             Input::Reply { sent_at, outcome: Outcome::Granted(grant) } => {
                 if let Some(Op::Acquire { .. } | Op::Renew { .. }) = answers {
                     let until = margin_ends(*sent_at);
-                    let best = seat.earned.filter(|(term, _)| *term == grant.term);
+                    let best = shadow.earned.filter(|(term, _)| *term == grant.term);
                     let until = best.map_or(until, |(_, earlier)| until.max(earlier));
-                    seat.earned = Some((grant.term, until));
+                    shadow.earned = Some((grant.term, until));
                 }
             }
-            Input::Drained if seat.reign.is_none() => (seat.work, seat.trust) = (None, None),
+            Input::Drained if shadow.reign.is_none() => (shadow.work, shadow.trust) = (None, None),
             _ => {}
         }
         let ordered = !world.connection_bound;
@@ -154,13 +154,13 @@ impl Ghost {
     }
 
     fn action(&mut self, node: usize, now: Time, input: &Input, action: &Action, ordered: bool) {
-        let seat = &mut self.seats[node];
+        let shadow = &mut self.shadows[node];
         match action {
-            Action::Send(Op::Acquire { .. } | Op::Release { .. }) if seat.work.is_some() => {
+            Action::Send(Op::Acquire { .. } | Op::Release { .. }) if shadow.work.is_some() => {
                 self.breaks(Rule::Drain);
             }
             Action::Send(Op::Renew { term, .. })
-                if seat.earned.is_none_or(|(earned, _)| earned != *term) =>
+                if shadow.earned.is_none_or(|(earned, _)| earned != *term) =>
             {
                 self.breaks(Rule::I4);
             }
@@ -169,16 +169,16 @@ impl Ghost {
                 self.trusts(node, *term, *until);
             }
             Action::Extend { term, until, .. } => {
-                let known = seat.trust.is_some_and(|(t, until)| t == *term && now < until);
-                if !known || (seat.reign.is_none() && !seat.resigning) {
+                let known = shadow.trust.is_some_and(|(t, until)| t == *term && now < until);
+                if !known || (shadow.reign.is_none() && !shadow.resigning) {
                     self.breaks(Rule::I3);
                 }
                 self.trusts(node, *term, *until);
             }
             Action::StepDown { term, reason, until } => {
-                let led = seat.reign.take();
-                seat.trust = seat.trust.map(|(term, before)| (term, before.min(*until)));
-                seat.resigning = matches!(reason, Reason::Resigned | Reason::Asked);
+                let led = shadow.reign.take();
+                shadow.trust = shadow.trust.map(|(term, before)| (term, before.min(*until)));
+                shadow.resigning = matches!(reason, Reason::Resigned | Reason::Asked);
                 if led != Some(*term) {
                     self.breaks(Rule::I6);
                 }
@@ -187,21 +187,21 @@ impl Ghost {
                     self.breaks(Rule::I7);
                 }
             }
-            Action::Abort { .. } => seat.trust = None,
+            Action::Abort { .. } => shadow.trust = None,
             _ => {}
         }
     }
 
     /// `ordered`: where one leader at a time is promised, terms are also led in their order.
     fn leads(&mut self, node: usize, term: Term, ordered: bool) {
-        let seat = &mut self.seats[node];
-        let twice = seat.led >= Some(term);
-        let (open, working) = (seat.reign.is_some(), seat.work.is_some());
+        let shadow = &mut self.shadows[node];
+        let twice = shadow.led >= Some(term);
+        let (open, working) = (shadow.reign.is_some(), shadow.work.is_some());
         let fell =
             self.highest.is_some_and(|(highest, _)| highest == term || (ordered && highest > term));
-        self.healed |= std::mem::take(&mut seat.in_doubt);
-        (seat.reign, seat.work, seat.led) = (Some(term), Some(term), Some(term));
-        seat.resigning = false;
+        self.healed |= std::mem::take(&mut shadow.in_doubt);
+        (shadow.reign, shadow.work, shadow.led) = (Some(term), Some(term), Some(term));
+        shadow.resigning = false;
         self.handed_over |= self.highest.is_some_and(|(_, who)| who != node);
         self.highest = self.highest.max(Some((term, node)));
         for (broken, rule) in
@@ -214,9 +214,9 @@ impl Ghost {
     }
 
     fn trusts(&mut self, node: usize, term: Term, until: Time) {
-        let seat = &mut self.seats[node];
-        seat.trust = Some((term, until));
-        if !seat.earned.is_some_and(|(granted, most)| granted == term && until <= most) {
+        let shadow = &mut self.shadows[node];
+        shadow.trust = Some((term, until));
+        if !shadow.earned.is_some_and(|(granted, most)| granted == term && until <= most) {
             self.breaks(Rule::I3);
         }
         // Every leader writes at once, through the fence: a higher term shuts lower ones out.

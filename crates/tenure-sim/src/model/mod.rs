@@ -12,10 +12,9 @@ mod step;
 use std::time::Duration;
 
 use stateright::{Model, Property};
-use tenure_core::{
-    CandidateId, Machine, Name, Op, Outcome, Sabotage, Settings, Term, Time, Timing,
-};
+use tenure_core::{CandidateId, Machine, Name, Op, Outcome, Settings, Term, Time, Timing};
 
+use crate::sabotage::Sabotage;
 use crate::store::{Shelf, StoreFault};
 use judge::Ghost;
 
@@ -44,7 +43,7 @@ pub struct Bounds {
 pub struct World {
     /// How far to look.
     pub bounds: Bounds,
-    /// A fault of the machine.
+    /// A fault of the candidates.
     pub sabotage: Option<Sabotage>,
     /// A fault of the store.
     pub store_fault: StoreFault,
@@ -184,7 +183,7 @@ impl World {
         let label = ["a", "b", "c", "d"][index];
         let candidate = CandidateId::new(label, 1).expect("a short label");
         let mut settings = Settings::new(election, candidate, timing);
-        settings.sabotage = self.sabotage;
+        settings.sabotage = self.sabotage.and_then(Sabotage::inside);
         Machine::new(settings)
     }
 }
@@ -208,7 +207,7 @@ impl State {
 
     /// Who trusts itself now, by its own clock.
     fn trusting(&self) -> impl Iterator<Item = Term> + '_ {
-        (0..self.nodes.len()).filter_map(|node| match self.ghost.seats[node].trust {
+        (0..self.nodes.len()).filter_map(|node| match self.ghost.shadows[node].trust {
             Some((term, until)) if self.local(node) < until => Some(term),
             _ => None,
         })

@@ -1,9 +1,10 @@
 //! How the model moves.
 
-use tenure_core::{Action, Actions, Input, Op, Outcome, Time, Timing};
+use tenure_core::{Action, Input, Op, Outcome, Time, Timing};
 
 use super::judge::Ghost;
 use super::{Flight, Node, State, Step, World};
+use crate::sabotage;
 use crate::store::Shelf;
 
 impl World {
@@ -261,10 +262,8 @@ impl World {
     /// Hands one input to a machine and does what a driver does with the actions.
     fn give(&self, state: &mut State, index: usize, input: Input, answers: Option<&Op>) {
         let now = state.local(index);
-        let mut out = Actions::new();
         let node = &mut state.nodes[index];
-        node.machine.handle(now, input.clone(), &mut out);
-        let actions: Vec<Action> = out.drain().collect();
+        let actions = sabotage::handle(self.sabotage, &mut node.machine, now, input.clone());
         for action in &actions {
             match action {
                 Action::Send(op) => {

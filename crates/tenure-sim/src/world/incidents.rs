@@ -186,8 +186,8 @@ impl World {
                 };
             }
             Steps::Covered => {
-                let mut seats = self.nodes.iter().flat_map(|node| &node.seats);
-                if seats.all(|seat| seat.has_read) {
+                let mut entrants = self.nodes.iter().flat_map(|node| &node.entrants);
+                if entrants.all(|entrant| entrant.has_read) {
                     self.stepped_ns += self.rng.i64(ttl..=4 * ttl);
                 }
             }

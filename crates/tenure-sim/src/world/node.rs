@@ -1,10 +1,11 @@
 //! Processes: what a driver does for its machines, and what work does under a leader.
 
-use tenure_core::{Action, Actions, Input, Machine, Op, Outcome, Pick, Term, Time};
+use tenure_core::{Action, Input, Machine, Op, Outcome, Pick, Term, Time};
 
 use super::{Delivery, Event, Sent, World};
 use crate::check::{Call, Violation};
 use crate::plan::{Class, WakeAt, nanos};
+use crate::sabotage;
 use crate::transcript::{show_action, show_input};
 
 /// One process.
@@ -16,7 +17,7 @@ pub(super) struct Node {
     pub(super) frozen: bool,
     /// What came while it was frozen.
     pub(super) inbox: Vec<Delivery>,
-    pub(super) seats: Vec<Seat>,
+    pub(super) entrants: Vec<Entrant>,
     /// Elections whose ops wait for the next batch.
     pub(super) outbox: Vec<usize>,
     /// Nothing of it reaches the store.
@@ -27,7 +28,7 @@ pub(super) struct Node {
 
 /// One machine and what its driver keeps for it.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Entrant {
     pub(super) machine: Machine,
     wake_id: u64,
     flight: Option<Flight>,
@@ -48,9 +49,9 @@ struct Flight {
     op: Op,
 }
 
-impl Seat {
-    pub(super) fn new(machine: Machine) -> Seat {
-        Seat {
+impl Entrant {
+    pub(super) fn new(machine: Machine) -> Entrant {
+        Entrant {
             machine,
             wake_id: 0,
             flight: None,
@@ -78,7 +79,7 @@ impl World {
             return Ok(());
         }
         match what {
-            Delivery::Wake { election, id } if process.seats[election].wake_id == id => {
+            Delivery::Wake { election, id } if process.entrants[election].wake_id == id => {
                 self.input(node, election, Input::Tick)
             }
             Delivery::Wake { .. } => Ok(()),
@@ -93,11 +94,11 @@ impl World {
                 elections.try_for_each(|election| self.input(node, election, input.clone()))
             }
             Delivery::Drained { election, work } => {
-                let seat = &mut process.seats[election];
-                if seat.work.is_none_or(|(id, _)| id != work) || !seat.told {
+                let entrant = &mut process.entrants[election];
+                if entrant.work.is_none_or(|(id, _)| id != work) || !entrant.told {
                     return Ok(());
                 }
-                seat.work = None;
+                entrant.work = None;
                 self.input(node, election, Input::Drained)
             }
         }
@@ -111,7 +112,7 @@ impl World {
         flight: u64,
         outcome: Outcome,
     ) -> Result<(), Violation> {
-        match &self.nodes[node].seats[election].flight {
+        match &self.nodes[node].entrants[election].flight {
             Some(Flight { id, sent_at, .. }) if *id == flight => {
                 let sent_at = *sent_at;
                 self.input(node, election, Input::Reply { sent_at, outcome })
@@ -122,14 +123,13 @@ impl World {
 
     fn input(&mut self, node: usize, election: usize, input: Input) -> Result<(), Violation> {
         let now = self.plan.clocks[node].at(self.now);
-        let seat = &mut self.nodes[node].seats[election];
+        let entrant = &mut self.nodes[node].entrants[election];
         let answers = match &input {
-            Input::Reply { .. } => seat.flight.take().map(|flight| flight.op),
+            Input::Reply { .. } => entrant.flight.take().map(|flight| flight.op),
             _ => None,
         };
-        let mut out = Actions::new();
-        seat.machine.handle(now, input.clone(), &mut out);
-        let actions: Vec<Action> = out.drain().collect();
+        let fault = self.options.sabotage;
+        let actions = sabotage::handle(fault, &mut entrant.machine, now, input.clone());
         self.tell(|| {
             let shown: Vec<String> = actions.iter().map(show_action).collect();
             format!("c{node} e{election} {} -> {}", show_input(&input), shown.join(", "))
@@ -148,10 +148,10 @@ impl World {
         self.record_action(node, election, action);
         self.count += 1;
         let id = self.count;
-        let seat = &mut self.nodes[node].seats[election];
+        let entrant = &mut self.nodes[node].entrants[election];
         match action {
             Action::Send(op) => {
-                seat.flight = Some(Flight { id, sent_at: Time::ZERO, op: op.clone() });
+                entrant.flight = Some(Flight { id, sent_at: Time::ZERO, op: op.clone() });
                 self.nodes[node].outbox.push(election);
                 if self.nodes[node].outbox.len() == 1 {
                     let life = self.nodes[node].life;
@@ -159,21 +159,21 @@ impl World {
                 }
             }
             Action::Lead { term, .. } => {
-                seat.work = Some((id, *term));
-                seat.told = false;
-                self.checker.seen.healed += u64::from(std::mem::take(&mut seat.in_doubt));
+                entrant.work = Some((id, *term));
+                entrant.told = false;
+                self.checker.seen.healed += u64::from(std::mem::take(&mut entrant.in_doubt));
             }
             Action::StepDown { .. } => {
-                seat.told = true;
+                entrant.told = true;
                 self.schedule_end_of_work(node, election, false);
             }
             Action::Abort { .. } => self.schedule_end_of_work(node, election, true),
             Action::Wake { from, to, pick } => {
-                seat.wake_id = id;
+                entrant.wake_id = id;
                 let at = self.pick_wake(node, *from, *to, *pick);
                 self.give(node, at, Delivery::Wake { election, id });
             }
-            Action::Sleep => seat.wake_id = id,
+            Action::Sleep => entrant.wake_id = id,
             _ => {}
         }
     }
@@ -194,7 +194,7 @@ impl World {
 
     /// Decides how long the work of a reign takes to end, once told or once aborted.
     fn schedule_end_of_work(&mut self, node: usize, election: usize, by_force: bool) {
-        let Some((work, _)) = self.nodes[node].seats[election].work else { return };
+        let Some((work, _)) = self.nodes[node].entrants[election].work else { return };
         let timing = self.plan.timings[node];
         let (drain, ttl) = (nanos(timing.drain), nanos(timing.ttl));
         let on_time = self.options.is_off(Class::LateWork);
@@ -220,7 +220,7 @@ impl World {
         }
         let mut ops = Vec::new();
         for election in std::mem::take(&mut process.outbox) {
-            if let Some(flight) = &mut process.seats[election].flight {
+            if let Some(flight) = &mut process.entrants[election].flight {
                 flight.sent_at = now;
                 ops.push(Sent { election, flight: flight.id, op: flight.op.clone() });
             }
@@ -232,10 +232,10 @@ impl World {
     /// Keeps what later decisions of the world need.
     fn note(&mut self, node: usize, election: usize, input: &Input, answers: Option<&Op>) {
         let Input::Reply { sent_at, outcome } = input else { return };
-        let seat = &mut self.nodes[node].seats[election];
-        seat.has_read |= *outcome != Outcome::Unknown;
+        let entrant = &mut self.nodes[node].entrants[election];
+        entrant.has_read |= *outcome != Outcome::Unknown;
         if let Some(Op::Acquire { .. }) = answers {
-            seat.in_doubt |= *outcome == Outcome::Unknown;
+            entrant.in_doubt |= *outcome == Outcome::Unknown;
         }
         self.record_reply(node, election, answers, *sent_at, outcome);
     }

@@ -1,19 +1,19 @@
-//! What goes into the history for the testkit's checker, a second opinion.
+//! What goes into the history, for a checker that gives a second opinion.
 //!
 //! Its axis of time is the true one, so only runs whose clocks keep true time have a history.
 
 use tenure_core::{Action, Op, Outcome, Reason, Time};
-use tenure_testkit::history::{Event, Kind, Request};
+use tenure_history::{Event, Kind, Request};
 
 use super::{Sent, World};
 use crate::check::Violation;
 
 impl World {
-    /// Whatever the testkit's checker makes of the history, if there is one.
+    /// Whatever the checker of histories makes of the history, if there is one.
     pub(super) fn second_opinion(&mut self) -> Result<(), Violation> {
         let Some(history) = self.history.take() else { return Ok(()) };
         history.check().map_err(|violations| {
-            let sentence = format!("the testkit's checker: {}", violations[0]);
+            let sentence = format!("the checker of histories: {}", violations[0]);
             Violation { at: self.now, rule: violations[0].invariant, sentence }
         })
     }

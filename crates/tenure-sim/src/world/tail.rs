@@ -75,7 +75,7 @@ impl World {
     /// Work that would not end ends now, if it was told to.
     fn end_work(&mut self, node: usize) {
         for election in 0..self.plan.elections {
-            if let Some((work, _)) = self.nodes[node].seats[election].work {
+            if let Some((work, _)) = self.nodes[node].entrants[election].work {
                 self.give(node, self.now, Delivery::Drained { election, work });
             }
         }
@@ -92,7 +92,7 @@ impl World {
     fn leader(&self, election: usize) -> Option<usize> {
         let mut trusting = self.checker.trusting(election, self.now);
         let leader = trusting.find(|(node, term)| {
-            self.nodes[*node].seats[election].machine.leading() == Some(*term)
+            self.nodes[*node].entrants[election].machine.leading() == Some(*term)
         });
         leader.map(|(node, _)| node)
     }

@@ -3,13 +3,12 @@
 //! It runs on the same [`Subject`] as the [conformance](crate::conformance) suite, on data of
 //! higher numbers. A store without channels skips all of it.
 
-mod desk;
-
 mod dead_letters;
 mod fencing;
 mod notices;
 mod posts;
 mod senders;
+mod user;
 
 use crate::conformance::{CaseFn, Report, Subject, Topic, cases, run_cases};
 

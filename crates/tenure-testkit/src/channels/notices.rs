@@ -4,7 +4,7 @@ use crate::conformance::arena::{Arena, Verdict, ensure, granted};
 use crate::util::join_all;
 
 use super::cases;
-use super::desk::{Desk, hears, leader};
+use super::user::{ChannelUser, hears, leader};
 
 cases![
     what_is_sent_once_listening_has_begun_is_heard_in_order,
@@ -19,9 +19,9 @@ cases![
 ];
 
 async fn what_is_sent_once_listening_has_begun_is_heard_in_order(arena: &Arena<'_>) -> Verdict {
-    let (desk, sender) = (Desk::new(arena).await?, Desk::new(arena).await?);
+    let (user, sender) = (ChannelUser::new(arena).await?, ChannelUser::new(arena).await?);
     let (_leader, term) = leader(arena, "a").await?;
-    let mut inbox = desk.listen(term, &["orders", "refunds"]).await?;
+    let mut inbox = user.listen(term, &["orders", "refunds"]).await?;
     for number in 0..50 {
         let channel = if number % 2 == 0 { "orders" } else { "refunds" };
         sender.notify(channel, &format!("{{\"number\":{number}}}")).await?;
@@ -36,12 +36,12 @@ async fn what_is_sent_once_listening_has_begun_is_heard_in_order(arena: &Arena<'
 }
 
 async fn what_was_sent_before_is_not_heard(arena: &Arena<'_>) -> Verdict {
-    let (desk, sender) = (Desk::new(arena).await?, Desk::new(arena).await?);
+    let (user, sender) = (ChannelUser::new(arena).await?, ChannelUser::new(arena).await?);
     let (_leader, term) = leader(arena, "a").await?;
     for number in 0..20 {
         sender.notify("c", &format!("\"early {number}\"")).await?;
     }
-    let mut inbox = desk.listen(term, &["c"]).await?;
+    let mut inbox = user.listen(term, &["c"]).await?;
     sender.notify("c", "\"late\"").await?;
     let (_, heard) = hears(arena, &mut *inbox).await?;
     ensure!(heard == "\"late\"", "what was sent before is heard: {heard}");
@@ -51,15 +51,15 @@ async fn what_was_sent_before_is_not_heard(arena: &Arena<'_>) -> Verdict {
 async fn what_was_sent_before_is_not_heard_on_a_handle_that_listens_already(
     arena: &Arena<'_>,
 ) -> Verdict {
-    let (desk, sender) = (Desk::new(arena).await?, Desk::new(arena).await?);
+    let (user, sender) = (ChannelUser::new(arena).await?, ChannelUser::new(arena).await?);
     let (player, term) = leader(arena, "a").await?;
-    let mut former = desk.listen(term, &["c"]).await?;
+    let mut former = user.listen(term, &["c"]).await?;
     for number in 0..20 {
         sender.notify("c", &format!("\"early {number}\"")).await?;
     }
     granted("a release", player.release(Some(term)).await)?;
     let (_successor, next) = leader(arena, "b").await?;
-    let mut inbox = desk.listen(next, &["c"]).await?;
+    let mut inbox = user.listen(next, &["c"]).await?;
     sender.notify("c", "\"late\"").await?;
     let (_, heard) = hears(arena, &mut *inbox).await?;
     ensure!(heard == "\"late\"", "what was sent before is heard: {heard}");
@@ -69,9 +69,9 @@ async fn what_was_sent_before_is_not_heard_on_a_handle_that_listens_already(
 }
 
 async fn notices_that_are_alike_are_all_heard(arena: &Arena<'_>) -> Verdict {
-    let (desk, sender) = (Desk::new(arena).await?, Desk::new(arena).await?);
+    let (user, sender) = (ChannelUser::new(arena).await?, ChannelUser::new(arena).await?);
     let (_leader, term) = leader(arena, "a").await?;
-    let mut inbox = desk.listen(term, &["c"]).await?;
+    let mut inbox = user.listen(term, &["c"]).await?;
     let again = || -> tenure_core::BoxFuture<'_, Verdict> { Box::pin(sender.notify("c", "{}")) };
     for sent in join_all((0..5).map(|_| again()).collect()).await {
         sent?;
@@ -83,9 +83,9 @@ async fn notices_that_are_alike_are_all_heard(arena: &Arena<'_>) -> Verdict {
 }
 
 async fn a_channel_that_nobody_listens_to_is_not_heard(arena: &Arena<'_>) -> Verdict {
-    let (desk, sender) = (Desk::new(arena).await?, Desk::new(arena).await?);
+    let (user, sender) = (ChannelUser::new(arena).await?, ChannelUser::new(arena).await?);
     let (_leader, term) = leader(arena, "a").await?;
-    let mut inbox = desk.listen(term, &["mine"]).await?;
+    let mut inbox = user.listen(term, &["mine"]).await?;
     sender.notify("other", "1").await?;
     sender.notify("Mine", "2").await?;
     sender.notify("mine", "3").await?;
@@ -95,13 +95,13 @@ async fn a_channel_that_nobody_listens_to_is_not_heard(arena: &Arena<'_>) -> Ver
 }
 
 async fn names_and_payloads_are_data(arena: &Arena<'_>) -> Verdict {
-    let (desk, sender) = (Desk::new(arena).await?, Desk::new(arena).await?);
+    let (user, sender) = (ChannelUser::new(arena).await?, ChannelUser::new(arena).await?);
     let (_leader, term) = leader(arena, "a").await?;
-    let limit = desk.channels()?.limits().channel_bytes;
+    let limit = user.channels()?.limits().channel_bytes;
     let longest = "x".repeat(limit);
     let names = ["it's \"quoted\"", "\"; DROP TABLE x; --", "日本 %s {}[]*?", "A b:c/d", &longest];
     let payload = "{\"it's\":\"\\\"quoted\\\" \\u0000 日本 \\\\ $1 %s\"}";
-    let mut inbox = desk.listen(term, &names).await?;
+    let mut inbox = user.listen(term, &names).await?;
     for name in names {
         sender.notify(name, payload).await?;
         let heard = hears(arena, &mut *inbox).await?;
@@ -111,10 +111,10 @@ async fn names_and_payloads_are_data(arena: &Arena<'_>) -> Verdict {
 }
 
 async fn a_notice_of_the_greatest_length_is_heard_whole(arena: &Arena<'_>) -> Verdict {
-    let (desk, sender) = (Desk::new(arena).await?, Desk::new(arena).await?);
+    let (user, sender) = (ChannelUser::new(arena).await?, ChannelUser::new(arena).await?);
     let (_leader, term) = leader(arena, "a").await?;
-    let mut inbox = desk.listen(term, &["c"]).await?;
-    let length = desk.channels()?.limits().notice_bytes;
+    let mut inbox = user.listen(term, &["c"]).await?;
+    let length = user.channels()?.limits().notice_bytes;
     let payload = format!("\"{}\"", "x".repeat(length - 2));
     sender.notify("c", &payload).await?;
     let (_, heard) = hears(arena, &mut *inbox).await?;
@@ -123,14 +123,14 @@ async fn a_notice_of_the_greatest_length_is_heard_whole(arena: &Arena<'_>) -> Ve
 }
 
 async fn nobody_has_to_lead(arena: &Arena<'_>) -> Verdict {
-    Desk::new(arena).await?.notify("c", "1").await
+    ChannelUser::new(arena).await?.notify("c", "1").await
 }
 
 async fn a_dropped_inbox_harms_nobody(arena: &Arena<'_>) -> Verdict {
-    let (desk, sender) = (Desk::new(arena).await?, Desk::new(arena).await?);
+    let (user, sender) = (ChannelUser::new(arena).await?, ChannelUser::new(arena).await?);
     let (_leader, term) = leader(arena, "a").await?;
-    let mut kept = desk.listen(term, &["c"]).await?;
-    drop(desk.listen(term, &["c", "d"]).await?);
+    let mut kept = user.listen(term, &["c"]).await?;
+    drop(user.listen(term, &["c", "d"]).await?);
     sender.notify("d", "1").await?;
     sender.notify("c", "2").await?;
     let heard = hears(arena, &mut *kept).await?;

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use tenure_core::sync::lock;
 use tenure_core::{BoxFuture, CandidateId, Name, Op, Reply, Store, Term};
 
 use super::arena::{Arena, Player, Stop, Verdict, Want, ensure, is_held_by};
 use super::cases;
-use crate::util::held;
 
 const HANDLES: usize = 5;
 const TRIES: usize = 50;
@@ -30,12 +30,12 @@ async fn of_fifty_concurrent_acquires_exactly_one_is_granted(arena: &Arena<'_>) 
         let grants = grants.clone();
         work.push(Box::pin(async move {
             if let Some(term) = acquire(&player).await {
-                held(&grants).push((player.candidate, player.election, term));
+                lock(&grants).push((player.candidate, player.election, term));
             }
         }));
     }
     arena.subject.run_together(work).await;
-    let grants = held(&grants).clone();
+    let grants = lock(&grants).clone();
     let [(candidate, _, term)] = &grants[..] else {
         return Err(Stop::Failed(format!("{} were granted at once: {grants:?}", grants.len())));
     };
@@ -55,14 +55,14 @@ async fn concurrent_changes_of_hands_never_share_a_term(arena: &Arena<'_>) -> Ve
         work.push(Box::pin(async move {
             for _ in 0..10 {
                 if let Some(term) = acquire(&player).await {
-                    held(&grants).push((player.candidate.clone(), player.election.clone(), term));
+                    lock(&grants).push((player.candidate.clone(), player.election.clone(), term));
                     release(&player, term).await;
                 }
             }
         }));
     }
     arena.subject.run_together(work).await;
-    let grants = held(&grants).clone();
+    let grants = lock(&grants).clone();
     let terms: BTreeSet<Term> = grants.iter().map(|(_, _, term)| *term).collect();
     ensure!(!terms.is_empty(), "nobody was granted anything");
     ensure!(terms.len() == grants.len(), "I2: a term was granted twice: {grants:?}");
@@ -88,7 +88,7 @@ async fn overlapping_batches_in_opposite_order_both_end(arena: &Arena<'_>) -> Ve
         let grants = grants.clone();
         work.push(Box::pin(async move {
             let granted = apply_all(&*player.store, batch).await;
-            let mut grants = held(&grants);
+            let mut grants = lock(&grants);
             for (name, term) in granted {
                 grants.push((player.candidate.clone(), name, term));
             }
@@ -96,7 +96,7 @@ async fn overlapping_batches_in_opposite_order_both_end(arena: &Arena<'_>) -> Ve
     }
     arena.subject.run_together(work).await;
     drop(handles);
-    let mut granted: Vec<Name> = held(&grants).iter().map(|(_, name, _)| name.clone()).collect();
+    let mut granted: Vec<Name> = lock(&grants).iter().map(|(_, name, _)| name.clone()).collect();
     granted.sort_unstable();
     let mut names = names;
     names.sort_unstable();

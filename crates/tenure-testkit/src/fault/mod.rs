@@ -10,13 +10,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fastrand::Rng;
+use tenure_core::sync::lock;
 use tenure_core::{
-    BoxFuture, Channels, Clock, Error, ErrorKind, Hint, Hints, Ledger, Name, Op, Reply, Store,
-    StoreInfo,
+    BoxFuture, Channels, Checkup, Clock, Elections, Error, ErrorKind, Hint, Hints, Ledger, Migrate,
+    Name, Op, Reply, Store, StoreInfo, Witness,
 };
 
 pub use self::faults::{Counts, Faults};
-use crate::util::{held, yield_times};
+use crate::util::yield_times;
 
 /// A held-up op comes at most this many calls later.
 const LATE_CALLS_MAX: u64 = 12;
@@ -108,13 +109,13 @@ impl<S: Store + ?Sized> FaultStore<S> {
 
     /// What it has done so far.
     pub fn counts(&self) -> Counts {
-        held(&self.state).counts
+        lock(&self.state).counts
     }
 
     /// Ends all faults: from here on it only forwards. What was held up stays so until
     /// [`deliver_late`](FaultStore::deliver_late).
     pub fn calm(&self) {
-        held(&self.state).calm = true;
+        lock(&self.state).calm = true;
     }
 
     /// Delivers all that is still on its way.
@@ -122,7 +123,7 @@ impl<S: Store + ?Sized> FaultStore<S> {
     /// # Cancel safety
     /// Not cancel safe: what was not delivered by then is lost.
     pub async fn deliver_late(&self) {
-        let late = std::mem::take(&mut held(&self.state).late);
+        let late = std::mem::take(&mut lock(&self.state).late);
         self.deliver(late.into_iter().map(|(_, op)| op).collect()).await;
     }
 
@@ -175,7 +176,7 @@ impl<S: Store + ?Sized> FaultStore<S> {
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store + ?Sized> Store for FaultStore<S> {
     fn apply<'a>(&'a self, ops: &'a [Op]) -> BoxFuture<'a, Vec<Reply>> {
-        let plan = held(&self.state).plan(ops);
+        let plan = lock(&self.state).plan(ops);
         match plan {
             Some(plan) => Box::pin(self.carry_out(ops, plan)),
             None => self.inner.apply(ops),
@@ -183,7 +184,7 @@ impl<S: Store + ?Sized> Store for FaultStore<S> {
     }
 
     fn hints(&self) -> Box<dyn Hints> {
-        let mut state = held(&self.state);
+        let mut state = lock(&self.state);
         state.streams += 1;
         // Its own numbers: how often a stream is polled must not change the fate of an op.
         let rng = Rng::with_seed(state.faults.seed ^ state.streams.rotate_left(32));
@@ -202,11 +203,27 @@ impl<S: Store + ?Sized> Store for FaultStore<S> {
     fn ledger(&self) -> Option<&dyn Ledger> {
         self.inner.ledger()
     }
+
+    fn elections(&self) -> Option<&dyn Elections> {
+        self.inner.elections()
+    }
+
+    fn witness(&self) -> Option<&dyn Witness> {
+        self.inner.witness()
+    }
+
+    fn checkup(&self) -> Option<&dyn Checkup> {
+        self.inner.checkup()
+    }
+
+    fn migrate(&self) -> Option<&dyn Migrate> {
+        self.inner.migrate()
+    }
 }
 
 impl<S: ?Sized> fmt::Debug for FaultStore<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = held(&self.state);
+        let state = lock(&self.state);
         f.debug_struct("FaultStore")
             .field("faults", &state.faults)
             .field("counts", &state.counts)
@@ -305,7 +322,7 @@ impl Hints for FaultHints {
 
 impl FaultHints {
     fn make_up(&mut self) -> Option<Hint> {
-        let mut state = held(&self.state);
+        let mut state = lock(&self.state);
         if state.calm || self.rng.f64() >= state.faults.extra_hint {
             return None;
         }
@@ -315,7 +332,7 @@ impl FaultHints {
     }
 
     fn swallows(&mut self) -> bool {
-        let mut state = held(&self.state);
+        let mut state = lock(&self.state);
         let swallows = !state.calm && self.rng.f64() < state.faults.lose_hint;
         state.counts.lost_hints += u64::from(swallows);
         swallows

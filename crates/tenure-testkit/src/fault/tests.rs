@@ -2,6 +2,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::Waker;
 
+use tenure_core::sync::lock;
 use tenure_core::{CandidateId, Grant, NoHints, Term};
 
 use super::*;
@@ -12,7 +13,7 @@ struct Diary(Mutex<Vec<Op>>);
 
 impl Store for Diary {
     fn apply<'a>(&'a self, ops: &'a [Op]) -> BoxFuture<'a, Vec<Reply>> {
-        held(&self.0).extend_from_slice(ops);
+        lock(&self.0).extend_from_slice(ops);
         Box::pin(async { ops.iter().map(|_| Reply::Granted(Grant::new(Term::FIRST))).collect() })
     }
 
@@ -29,6 +30,22 @@ impl Store for Diary {
     }
 
     fn ledger(&self) -> Option<&dyn Ledger> {
+        None
+    }
+
+    fn elections(&self) -> Option<&dyn Elections> {
+        None
+    }
+
+    fn witness(&self) -> Option<&dyn Witness> {
+        None
+    }
+
+    fn checkup(&self) -> Option<&dyn Checkup> {
+        None
+    }
+
+    fn migrate(&self) -> Option<&dyn Migrate> {
         None
     }
 }
@@ -63,7 +80,7 @@ fn run(faults: Faults) -> (Vec<Op>, Vec<bool>, Counts) {
             matches!(replies[0], Reply::Granted(_))
         })
         .collect();
-    let arrived = held(&store.inner.0).clone();
+    let arrived = lock(&store.inner.0).clone();
     (arrived, answered, store.counts())
 }
 
@@ -116,9 +133,9 @@ fn once_calm_it_only_forwards_and_the_late_ones_can_be_fetched() {
     assert!(matches!(block_on(store.apply(&op))[..], [Reply::Unknown(_)]));
     store.calm();
     assert!(matches!(block_on(store.apply(&op))[..], [Reply::Granted(_)]));
-    assert_eq!(held(&store.inner.0).len(), 1);
+    assert_eq!(lock(&store.inner.0).len(), 1);
     block_on(store.deliver_late());
-    assert_eq!(held(&store.inner.0).len(), 2);
+    assert_eq!(lock(&store.inner.0).len(), 2);
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use tenure_core::sync::lock;
 use tenure_core::{BoxFuture, LEDGER_STEPS_MAX, LedgerStep, Marked, Tick, TickEnd, TickState};
 
-use super::clerk::{Clerk, done, is, ledger, tick};
+use super::user::{LedgerUser, done, is, ledger, tick};
 use crate::conformance::arena::{Arena, Stop, Verdict, ensure};
-use crate::util::held;
 
 super::cases![
     a_tick_is_claimed_once,
@@ -21,28 +21,28 @@ super::cases![
 ];
 
 async fn a_tick_is_claimed_once(arena: &Arena<'_>) -> Verdict {
-    let clerk = Clerk::elected(arena, "a").await?;
-    is("a new tick", clerk.claim(&tick(1)).await?, done(1))?;
-    clerk.stands(&tick(1), TickState::Claimed, 1).await?;
-    is("its start", clerk.start(&tick(1), 1).await?, done(1))?;
-    clerk.stands(&tick(1), TickState::Started, 1).await?;
-    is("a started tick", clerk.claim(&tick(1)).await?, Marked::Refused)?;
-    is("a started tick again", clerk.claim_again(&tick(1)).await?, Marked::Refused)
+    let user = LedgerUser::elected(arena, "a").await?;
+    is("a new tick", user.claim(&tick(1)).await?, done(1))?;
+    user.stands(&tick(1), TickState::Claimed, 1).await?;
+    is("its start", user.start(&tick(1), 1).await?, done(1))?;
+    user.stands(&tick(1), TickState::Started, 1).await?;
+    is("a started tick", user.claim(&tick(1)).await?, Marked::Refused)?;
+    is("a started tick again", user.claim_again(&tick(1)).await?, Marked::Refused)
 }
 
 async fn a_lost_answer_to_a_claim_is_healed_until_it_has_started(arena: &Arena<'_>) -> Verdict {
-    let clerk = Clerk::elected(arena, "a").await?;
+    let user = LedgerUser::elected(arena, "a").await?;
     for _ in 0..3 {
-        is("the same claim", clerk.claim(&tick(1)).await?, done(1))?;
+        is("the same claim", user.claim(&tick(1)).await?, done(1))?;
     }
     for _ in 0..3 {
-        is("the same start", clerk.start(&tick(1), 1).await?, done(1))?;
+        is("the same start", user.start(&tick(1), 1).await?, done(1))?;
     }
-    is("a claim after the start", clerk.claim(&tick(1)).await?, Marked::Refused)
+    is("a claim after the start", user.claim(&tick(1)).await?, Marked::Refused)
 }
 
 async fn a_former_term_s_claim_is_not_taken(arena: &Arena<'_>) -> Verdict {
-    let one = Clerk::elected(arena, "a").await?;
+    let one = LedgerUser::elected(arena, "a").await?;
     one.claim(&tick(1)).await?;
     one.claim(&tick(2)).await?;
     one.start(&tick(2), 1).await?;
@@ -55,7 +55,7 @@ async fn a_former_term_s_claim_is_not_taken(arena: &Arena<'_>) -> Verdict {
 }
 
 async fn a_former_term_s_claim_is_taken_again_if_asked_for(arena: &Arena<'_>) -> Verdict {
-    let one = Clerk::elected(arena, "a").await?;
+    let one = LedgerUser::elected(arena, "a").await?;
     one.claim(&tick(1)).await?;
     one.claim(&tick(2)).await?;
     one.start(&tick(2), 1).await?;
@@ -71,7 +71,7 @@ async fn a_former_term_s_claim_is_taken_again_if_asked_for(arena: &Arena<'_>) ->
 }
 
 async fn a_finished_tick_is_never_claimed_again(arena: &Arena<'_>) -> Verdict {
-    let one = Clerk::elected(arena, "a").await?;
+    let one = LedgerUser::elected(arena, "a").await?;
     for (second, end) in [(1, TickEnd::Ok), (2, TickEnd::Failed(3)), (3, TickEnd::TimedOut)] {
         one.claim(&tick(second)).await?;
         one.start(&tick(second), 1).await?;
@@ -89,49 +89,49 @@ async fn a_finished_tick_is_never_claimed_again(arena: &Arena<'_>) -> Verdict {
 }
 
 async fn the_same_instant_of_another_job_or_election_is_another_tick(arena: &Arena<'_>) -> Verdict {
-    let clerk = Clerk::elected(arena, "a").await?;
-    is("the first", clerk.claim(&tick(1)).await?, done(1))?;
+    let user = LedgerUser::elected(arena, "a").await?;
+    is("the first", user.claim(&tick(1)).await?, done(1))?;
     let other_job = Tick::new("other job", tick(1).scheduled_unix_ms);
-    is("another job", clerk.claim(&other_job).await?, done(1))?;
+    is("another job", user.claim(&other_job).await?, done(1))?;
     let elsewhere = arena.player("a")?.within(&arena.other_election("second")?);
-    let elsewhere = Clerk::of(elsewhere).await?;
+    let elsewhere = LedgerUser::of(elsewhere).await?;
     is("another election", elsewhere.claim(&tick(1)).await?, done(1))
 }
 
 async fn a_batch_is_answered_in_order(arena: &Arena<'_>) -> Verdict {
-    let clerk = Clerk::elected(arena, "a").await?;
-    clerk.claim(&tick(2)).await?;
-    clerk.start(&tick(2), 1).await?;
+    let user = LedgerUser::elected(arena, "a").await?;
+    user.claim(&tick(2)).await?;
+    user.start(&tick(2), 1).await?;
     let claim = |second| LedgerStep::Claim { tick: tick(second), again: false };
     let end = LedgerStep::End { tick: tick(2), attempt: 1, end: TickEnd::Ok };
     let wrong = LedgerStep::End { tick: tick(3), attempt: 1, end: TickEnd::Ok };
-    let marks = clerk.record(&[claim(1), end, wrong, claim(4)]).await?;
+    let marks = user.record(&[claim(1), end, wrong, claim(4)]).await?;
     ensure!(
         marks == [done(1), done(1), Marked::Refused, done(1)],
         "four steps were answered {marks:?}"
     );
-    let marks = clerk.record(&[claim(6), claim(2), claim(1), claim(5)]).await?;
+    let marks = user.record(&[claim(6), claim(2), claim(1), claim(5)]).await?;
     ensure!(
         marks == [done(1), Marked::Refused, done(1), done(1)],
         "a new, an ended, a claimed and a new tick were answered {marks:?}"
     );
-    ensure!(clerk.record(&[]).await?.is_empty(), "no steps have no answers");
+    ensure!(user.record(&[]).await?.is_empty(), "no steps have no answers");
     let many: Vec<LedgerStep> = (100..100 + LEDGER_STEPS_MAX as i64).map(claim).collect();
-    let marks = clerk.record(&many).await?;
+    let marks = user.record(&many).await?;
     ensure!(marks.iter().all(|mark| *mark == done(1)), "a full batch was not claimed");
-    let marks = clerk.record(&many).await?;
+    let marks = user.record(&many).await?;
     ensure!(marks.iter().all(|mark| *mark == done(1)), "a full batch was not healed");
     Ok(())
 }
 
 /// Ten handles, one term: as if a leader's calls were repeated and reordered.
 async fn many_at_once_get_one_claim_each(arena: &Arena<'_>) -> Verdict {
-    let clerk = Clerk::elected(arena, "a").await?;
+    let user = LedgerUser::elected(arena, "a").await?;
     let began: Arc<Mutex<Vec<i64>>> = Arc::default();
     let mut work: Vec<BoxFuture<'static, ()>> = Vec::new();
     for _ in 0..10 {
         let store = arena.another_handle().await?;
-        let (began, election, term) = (began.clone(), clerk.election().clone(), clerk.term);
+        let (began, election, term) = (began.clone(), user.election().clone(), user.term);
         work.push(Box::pin(async move {
             for second in 0..20 {
                 let Ok(ledger) = ledger(&store) else { return };
@@ -145,27 +145,27 @@ async fn many_at_once_get_one_claim_each(arena: &Arena<'_>) -> Verdict {
                     },
                 ];
                 if ledger.record(&election, term, &steps).await.is_ok() {
-                    held(&began).push(second);
+                    lock(&began).push(second);
                 }
             }
         }));
     }
     arena.subject.run_together(work).await;
-    ensure!(held(&began).len() == 200, "some calls failed: {}", held(&began).len());
+    ensure!(lock(&began).len() == 200, "some calls failed: {}", lock(&began).len());
     for second in 0..20 {
-        clerk.stands(&tick(second), TickState::Claimed, 1).await?;
+        user.stands(&tick(second), TickState::Claimed, 1).await?;
     }
     Ok(())
 }
 
 async fn names_of_jobs_are_data(arena: &Arena<'_>) -> Verdict {
-    let clerk = Clerk::elected(arena, "a").await?;
+    let user = LedgerUser::elected(arena, "a").await?;
     let names = ["'; DROP TABLE x; --", "日本 \"q\"", "{a}", "a:b", "a|b", " ", "%_*?[x]", "\\"];
     for name in names {
         let tick = Tick::new(name, 5);
-        is(name, clerk.claim(&tick).await?, done(1))?;
+        is(name, user.claim(&tick).await?, done(1))?;
     }
-    let latest = ledger(&arena.store)?.latest(clerk.election()).await?;
+    let latest = ledger(&arena.store)?.latest(user.election()).await?;
     for name in names {
         let found = latest.iter().filter(|progress| progress.job == name).count();
         if found != 1 {

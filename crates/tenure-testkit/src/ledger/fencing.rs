@@ -2,7 +2,7 @@
 
 use tenure_core::{LedgerStep, Marked, Reply, TickEnd, TickState};
 
-use super::clerk::{Clerk, is, ledger, tick};
+use super::user::{LedgerUser, is, ledger, tick};
 use crate::conformance::arena::{Arena, Verdict, ensure, granted, term_at};
 
 super::cases![
@@ -26,12 +26,12 @@ fn steps() -> Vec<LedgerStep> {
     ]
 }
 
-async fn is_stale(clerk: &Clerk) -> Verdict {
-    let marks = clerk.record(&steps()).await?;
+async fn is_stale(user: &LedgerUser) -> Verdict {
+    let marks = user.record(&steps()).await?;
     ensure!(
         marks.iter().all(|mark| *mark == Marked::Stale),
         "term {} is over, and was answered {marks:?}",
-        clerk.term
+        user.term
     );
     Ok(())
 }
@@ -39,12 +39,12 @@ async fn is_stale(clerk: &Clerk) -> Verdict {
 async fn with_ticks(
     arena: &Arena<'_>,
     label: &str,
-) -> Result<Clerk, crate::conformance::arena::Stop> {
-    let clerk = Clerk::elected(arena, label).await?;
-    clerk.claim(&tick(1)).await?;
-    clerk.claim(&tick(2)).await?;
-    clerk.start(&tick(2), 1).await?;
-    Ok(clerk)
+) -> Result<LedgerUser, crate::conformance::arena::Stop> {
+    let user = LedgerUser::elected(arena, label).await?;
+    user.claim(&tick(1)).await?;
+    user.claim(&tick(2)).await?;
+    user.start(&tick(2), 1).await?;
+    Ok(user)
 }
 
 /// The frozen leader that wakes up late.
@@ -67,7 +67,7 @@ async fn a_term_that_was_given_back_is_stale(arena: &Arena<'_>) -> Verdict {
 async fn a_term_that_ran_out_is_stale(arena: &Arena<'_>) -> Verdict {
     ledger(&arena.store)?;
     let player = arena.player("a")?.with_ttl(arena.short_ttl());
-    let one = Clerk::of(player).await?;
+    let one = LedgerUser::of(player).await?;
     one.expired(arena).await;
     is_stale(&one).await?;
     ensure!(!matches!(one.renewed().await, Reply::Granted(_)), "it ran out, and was renewed");
@@ -77,9 +77,9 @@ async fn a_term_that_ran_out_is_stale(arena: &Arena<'_>) -> Verdict {
 async fn a_term_that_was_never_issued_is_stale(arena: &Arena<'_>) -> Verdict {
     let one = with_ticks(arena, "a").await?;
     let term = term_at(one.term, 1)?;
-    is_stale(&Clerk { player: one.player, term }).await?;
+    is_stale(&LedgerUser { player: one.player, term }).await?;
     let nobody = arena.player("c")?.within(&arena.other_election("never led")?);
-    is_stale(&Clerk { player: nobody, term }).await
+    is_stale(&LedgerUser { player: nobody, term }).await
 }
 
 async fn a_stale_batch_changes_nothing_at_all(arena: &Arena<'_>) -> Verdict {

@@ -3,8 +3,6 @@
 //! It runs on the same [`Subject`] as the [conformance](crate::conformance) suite, on data of
 //! higher numbers. A store without a ledger skips all of it.
 
-mod clerk;
-
 mod claims;
 mod ends;
 mod fencing;
@@ -12,6 +10,7 @@ mod once;
 mod reading;
 mod requests;
 mod skips;
+mod user;
 
 use crate::conformance::{CaseFn, Report, Subject, Topic, cases, run_cases};
 

@@ -1,8 +1,8 @@
 //! Ticks that somebody asks for.
 
-use tenure_core::{Hint, Marked, TickEnd, TickState};
+use tenure_core::{Hint, LedgerExt as _, Marked, TickEnd, TickState};
 
-use super::clerk::{Clerk, done, is, ledger};
+use super::user::{LedgerUser, done, is, ledger};
 use crate::conformance::arena::{Arena, Stop, Verdict, ensure};
 use crate::util::within;
 
@@ -17,17 +17,17 @@ super::cases![
 ];
 
 async fn a_request_is_open_until_it_is_claimed(arena: &Arena<'_>) -> Verdict {
-    let clerk = Clerk::elected(arena, "a").await?;
+    let user = LedgerUser::elected(arena, "a").await?;
     let store = ledger(&arena.store)?;
-    let tick = store.request(clerk.election(), "job").await?;
-    clerk.stands(&tick, TickState::Requested, 0).await?;
-    is("its claim", clerk.claim(&tick).await?, done(1))?;
-    is("the same claim", clerk.claim(&tick).await?, done(1))?;
-    is("its start", clerk.start(&tick, 1).await?, done(1))?;
-    is("its end", clerk.end(&tick, 1, TickEnd::Ok).await?, done(1))?;
-    let record = clerk.find(&tick).await?;
+    let tick = store.request(user.election(), "job").await?;
+    user.stands(&tick, TickState::Requested, 0).await?;
+    is("its claim", user.claim(&tick).await?, done(1))?;
+    is("the same claim", user.claim(&tick).await?, done(1))?;
+    is("its start", user.start(&tick, 1).await?, done(1))?;
+    is("its end", user.end(&tick, 1, TickEnd::Ok).await?, done(1))?;
+    let record = user.find(&tick).await?;
     ensure!(record.as_ref().is_some_and(|it| it.manual), "it was asked for: {record:?}");
-    ensure!(store.open(clerk.election(), None).await?.is_empty(), "it is still open");
+    ensure!(store.open(user.election(), None).await?.is_empty(), "it is still open");
     Ok(())
 }
 
@@ -36,16 +36,16 @@ async fn a_request_needs_no_leader(arena: &Arena<'_>) -> Verdict {
     let tick = store.request(&arena.election, "job").await?;
     let open = store.open(&arena.election, None).await?;
     ensure!(open.len() == 1 && open[0].tick == tick, "open are {open:?}");
-    let clerk = Clerk::elected(arena, "a").await?;
-    is("its claim", clerk.claim(&tick).await?, done(1))
+    let user = LedgerUser::elected(arena, "a").await?;
+    is("its claim", user.claim(&tick).await?, done(1))
 }
 
 async fn a_request_does_not_count_as_scheduled(arena: &Arena<'_>) -> Verdict {
-    let clerk = Clerk::elected(arena, "a").await?;
+    let user = LedgerUser::elected(arena, "a").await?;
     let store = ledger(&arena.store)?;
-    let tick = store.request(clerk.election(), "job").await?;
-    clerk.claim(&tick).await?;
-    let latest = store.latest(clerk.election()).await?;
+    let tick = store.request(user.election(), "job").await?;
+    user.claim(&tick).await?;
+    let latest = store.latest(user.election()).await?;
     ensure!(latest.is_empty(), "a request made the job's latest {latest:?}");
     Ok(())
 }
@@ -64,15 +64,15 @@ async fn requests_are_told_apart(arena: &Arena<'_>) -> Verdict {
 }
 
 async fn a_request_can_be_abandoned(arena: &Arena<'_>) -> Verdict {
-    let clerk = Clerk::elected(arena, "a").await?;
-    let tick = ledger(&arena.store)?.request(clerk.election(), "unknown").await?;
-    is("an unknown job", clerk.abandon(&tick).await?, done(0))?;
-    clerk.stands(&tick, TickState::Abandoned, 0).await?;
-    is("its claim", clerk.claim(&tick).await?, Marked::Refused)
+    let user = LedgerUser::elected(arena, "a").await?;
+    let tick = ledger(&arena.store)?.request(user.election(), "unknown").await?;
+    is("an unknown job", user.abandon(&tick).await?, done(0))?;
+    user.stands(&tick, TickState::Abandoned, 0).await?;
+    is("its claim", user.claim(&tick).await?, Marked::Refused)
 }
 
 async fn a_request_is_hinted_at(arena: &Arena<'_>) -> Verdict {
-    let clerk = Clerk::elected(arena, "a").await?;
+    let user = LedgerUser::elected(arena, "a").await?;
     if !arena.info.hints {
         return crate::conformance::arena::skip("the store gives no hints");
     }
@@ -81,13 +81,13 @@ async fn a_request_is_hinted_at(arena: &Arena<'_>) -> Verdict {
     let arrived = within(arena.subject.patience(), async {
         loop {
             // Listening may need a moment to begin: asked for again until it is heard.
-            ledger(&other)?.request(clerk.election(), "job").await?;
+            ledger(&other)?.request(user.election(), "job").await?;
             let heard = within(
                 arena.subject.wait(std::time::Duration::from_millis(200)),
                 std::future::poll_fn(|cx| hints.poll_next(cx)),
             );
             match heard.await {
-                Some(Some(Hint::Election(name))) if name == *clerk.election() => return Ok(()),
+                Some(Some(Hint::Election(name))) if name == *user.election() => return Ok(()),
                 Some(Some(Hint::Any)) => return Ok(()),
                 Some(None) => return Err(Stop::Failed("the hints have ended".to_owned())),
                 _ => {}
@@ -101,7 +101,7 @@ async fn a_request_is_hinted_at(arena: &Arena<'_>) -> Verdict {
 async fn a_job_without_a_name_is_refused(arena: &Arena<'_>) -> Verdict {
     let store = ledger(&arena.store)?;
     for name in ["", "a\nb", &"x".repeat(256)] {
-        ensure!(store.request(&arena.election, name).await.is_err(), "{name:?} was taken");
+        ensure!(store.request_job(&arena.election, name).await.is_err(), "{name:?} was taken");
     }
     Ok(())
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 
 use metrics::{Label, counter, describe_counter, describe_gauge, gauge};
+use tenure_core::sync::lock;
 
 use crate::metrics::labels_of;
 use crate::shared::Shared;
@@ -58,7 +59,7 @@ impl MailMeter {
     pub(crate) fn backlog(&self, backlog: Option<Backlog>) {
         static ALL: LazyLock<Mutex<Backlogs>> = LazyLock::new(Mutex::default);
         // Shown under the lock, so that two elections do not show their sums in the wrong order.
-        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&ALL);
         let class = all.entry(self.labels.clone()).or_default();
         match backlog {
             Some(backlog) => class.insert(self.id, backlog),

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 
+use tenure_core::sync::lock;
 use tenure_core::{
     Acknowledged, Arrival, BoxFuture, ChannelBacklog, Channels, DeadLetter, Delivery, Error, Inbox,
     KEY_MEMORY, Limits, Name, Post, Posted, Taken, Term, Time,
 };
 
-use super::{MemoryStore, held};
+use super::MemoryStore;
 
 /// How many arrivals wait for one inbox; beyond that they are lost, and it is told so.
 const ARRIVALS_MAX: usize = 10_000;
@@ -19,7 +20,7 @@ const ARRIVALS_MAX: usize = 10_000;
 pub(super) struct Mail {
     last_id: u64,
     boxes: HashMap<Name, BTreeMap<String, Queue>>,
-    inboxes: Vec<Weak<Slip>>,
+    inboxes: Vec<Weak<Subscription>>,
 }
 
 /// One channel of one election.
@@ -130,12 +131,12 @@ impl MemoryStore {
         term: Term,
         act: impl FnOnce(&mut Mail, Time) -> T,
     ) -> Option<T> {
-        let mut leases = held(&self.0.leases);
+        let mut leases = lock(&self.0.leases);
         let now = self.0.clock.now();
         let lease = leases.elections.get_mut(election).and_then(|known| known.held(now));
         lease.filter(|lease| lease.term == term)?;
         // Nobody is granted the next term before this is done: the leases are ours.
-        Some(act(&mut held(&self.0.mail), now))
+        Some(act(&mut lock(&self.0.mail), now))
     }
 }
 
@@ -152,7 +153,7 @@ impl Channels for MemoryStore {
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let (channel, payload) = (channel.to_owned(), payload.to_owned());
-            held(&self.0.mail).tell(election, &Arrival::Notice { channel, payload });
+            lock(&self.0.mail).tell(election, &Arrival::Notice { channel, payload });
             Ok(())
         })
     }
@@ -164,7 +165,7 @@ impl Channels for MemoryStore {
     ) -> BoxFuture<'a, Result<Vec<Posted>, Error>> {
         Box::pin(async move {
             let now = self.0.clock.now();
-            let mut mail = held(&self.0.mail);
+            let mut mail = lock(&self.0.mail);
             let posted = posts.iter().map(|post| mail.post(now, election, post)).collect();
             mail.tell(election, &Arrival::Posted);
             Ok(posted)
@@ -179,9 +180,10 @@ impl Channels for MemoryStore {
     ) -> BoxFuture<'a, Result<Box<dyn Inbox>, Error>> {
         Box::pin(async move {
             let (election, channels) = (election.clone(), channels.to_vec());
-            let slip = Arc::new(Slip { election, channels, arrivals: Mutex::default() });
-            held(&self.0.mail).inboxes.push(Arc::downgrade(&slip));
-            Ok(Box::new(MemoryInbox(slip)) as Box<dyn Inbox>)
+            let subscription =
+                Arc::new(Subscription { election, channels, arrivals: Mutex::default() });
+            lock(&self.0.mail).inboxes.push(Arc::downgrade(&subscription));
+            Ok(Box::new(MemoryInbox(subscription)) as Box<dyn Inbox>)
         })
     }
 
@@ -228,7 +230,7 @@ impl Channels for MemoryStore {
     ) -> BoxFuture<'a, Result<Vec<ChannelBacklog>, Error>> {
         Box::pin(async move {
             let now = self.0.clock.now();
-            let mail = held(&self.0.mail);
+            let mail = lock(&self.0.mail);
             let queues = mail.boxes.get(election).into_iter().flatten();
             let backlog = queues.map(|(channel, queue)| ChannelBacklog {
                 channel: channel.clone(),
@@ -247,7 +249,7 @@ impl Channels for MemoryStore {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<DeadLetter>, Error>> {
         Box::pin(async move {
-            let mail = held(&self.0.mail);
+            let mail = lock(&self.0.mail);
             let queues = mail.boxes.get(election).into_iter().flatten();
             let wanted = queues.filter(|(name, _)| channel.is_none_or(|one| one == *name));
             let mut letters: Vec<DeadLetter> = wanted
@@ -272,7 +274,7 @@ impl Channels for MemoryStore {
         ids: &'a [u64],
     ) -> BoxFuture<'a, Result<u64, Error>> {
         Box::pin(async move {
-            let mut mail = held(&self.0.mail);
+            let mut mail = lock(&self.0.mail);
             let found = mail.exhume(election, ids);
             let count = found.len() as u64;
             for (channel, kept) in found {
@@ -293,7 +295,7 @@ impl Channels for MemoryStore {
         ids: &'a [u64],
     ) -> BoxFuture<'a, Result<u64, Error>> {
         Box::pin(async move {
-            let mut mail = held(&self.0.mail);
+            let mut mail = lock(&self.0.mail);
             let found = mail.exhume(election, ids);
             for (channel, kept) in &found {
                 mail.queue(election, channel).keys.remove(&kept.key);
@@ -304,7 +306,7 @@ impl Channels for MemoryStore {
 }
 
 /// What one inbox wants, and what came for it.
-struct Slip {
+struct Subscription {
     election: Name,
     channels: Vec<String>,
     arrivals: Mutex<Arrivals>,
@@ -316,9 +318,9 @@ struct Arrivals {
     waker: Option<Waker>,
 }
 
-impl Slip {
+impl Subscription {
     fn put(&self, arrival: Arrival) {
-        let mut arrivals = held(&self.arrivals);
+        let mut arrivals = lock(&self.arrivals);
         match arrivals.queue.len() {
             len if len < ARRIVALS_MAX => arrivals.queue.push_back(arrival),
             ARRIVALS_MAX => arrivals.queue.push_back(Arrival::Gap),
@@ -332,11 +334,11 @@ impl Slip {
     }
 }
 
-struct MemoryInbox(Arc<Slip>);
+struct MemoryInbox(Arc<Subscription>);
 
 impl Inbox for MemoryInbox {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arrival>> {
-        let mut arrivals = held(&self.0.arrivals);
+        let mut arrivals = lock(&self.0.arrivals);
         match arrivals.queue.pop_front() {
             Some(arrival) => Poll::Ready(Some(arrival)),
             None => {

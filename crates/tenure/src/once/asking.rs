@@ -4,7 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Error, ErrorKind, Hint, Hints, Ledger, Name, OnceMark, OnceStep};
+use tenure_core::{
+    Error, ErrorKind, Hint, Hints, Ledger, LedgerExt as _, Name, OnceMark, OnceStep,
+};
 
 use super::{OnceClaim, OnceOptions, OnceRun};
 use crate::{Election, Tenure};
@@ -29,6 +31,7 @@ async fn patience(election: &Election, wait: Option<Duration>) {
     let another_leads = status
         .wait_for(|status| status.leader.as_ref().is_some_and(|(_, seen_at)| *seen_at >= began));
     tokio::select! {
+        biased;
         _ = another_leads => {}
         () = shared.clock.sleep_until(began + shared.timing.renew_every) => {}
     }
@@ -80,7 +83,7 @@ impl Asking<'_> {
 
     /// Claims the key as leader; `None` if that was to no avail, and all is to be asked anew.
     async fn claim_under(&mut self, tenure: Tenure) -> Result<Option<OnceClaim>, Error> {
-        let run = uuid::Uuid::now_v7().as_u64_pair().1;
+        let run = self.election.candidate_handle().runtime().random();
         let tries = self.options.tries;
         let step = OnceStep::Claim { key: self.key.to_owned(), run, tries };
         let mark = record(self.election, self.ledger, &tenure, &step).await;
@@ -113,6 +116,7 @@ impl Asking<'_> {
         let shared = self.election.shared();
         let until = shared.clock.now() + shared.timing.renew_every;
         tokio::select! {
+            biased;
             () = hinted(&mut self.hints, &shared.election) => {}
             () = shared.clock.sleep_until(until) => {}
         }
@@ -150,7 +154,7 @@ pub(super) async fn record(
     step: &OnceStep,
 ) -> Result<Option<OnceMark>, Error> {
     loop {
-        let asked = ledger.once(election.name(), tenure.term(), step);
+        let asked = ledger.once_step(election.name(), tenure.term(), step);
         match in_time(election, asked).await {
             Ok(OnceMark::Busy) if tenure.is_current() => pause(election, BUSY_PAUSE).await,
             Ok(OnceMark::Busy) => return Ok(None),

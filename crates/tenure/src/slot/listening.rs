@@ -1,7 +1,7 @@
 //! Between the grant and the news of it: the leader listens before it is told that it leads (M1).
 //!
 //! The machine leads already, and renews; nobody else knows yet. If listening fails or takes too
-//! long, the lease is given back and nobody ever has known.
+//! long, the lease is given back, and nobody was told.
 
 use std::collections::VecDeque;
 
@@ -10,8 +10,8 @@ use tenure_core::{Action, Error, Input, Term, Time};
 use super::{Io, Slot};
 use crate::Event;
 use crate::channels::{Order, too_slow};
-use crate::driver::LISTENING;
 use crate::relay::Notice;
+use crate::schedule::Timer;
 
 /// A reign that nobody knows of yet.
 pub(super) struct Pending {
@@ -21,23 +21,23 @@ pub(super) struct Pending {
 }
 
 impl Slot {
-    /// Announces the reign, or has the office listen first.
+    /// Announces the reign, or has the dispatcher listen first.
     pub(super) fn lead(
         &mut self,
         now: Time,
         (term, step_down_at, until): (Term, Time, Time),
         io: &mut Io<'_>,
     ) {
-        let Some(office) = &self.office else {
+        let Some(dispatcher) = &self.dispatcher else {
             return self.announce(term, step_down_at, until);
         };
-        let _gone = office.send(Order::Listen(term));
+        let _gone = dispatcher.send(Order::Listen(term));
         self.pending = Some(Pending { term, step_down_at, until });
         let overdue = now + self.shared.timing.call_timeout();
-        io.schedule.set(self.id | LISTENING, overdue, overdue);
+        io.schedule.set(Timer::Listening(self.id), overdue, overdue);
     }
 
-    /// The office listens, or can't.
+    /// The dispatcher listens, or can't.
     pub(crate) fn listening(
         &mut self,
         now: Time,
@@ -48,12 +48,12 @@ impl Slot {
         // If this process stood still meanwhile, the reign is over before anybody heard of it.
         self.handle(now, Input::Tick, io);
         let Some(pending) = self.pending.take_if(|pending| pending.term == term) else { return };
-        io.schedule.clear(self.id | LISTENING);
+        io.schedule.clear(Timer::Listening(self.id));
         let failed = match done {
             Ok(()) => {
                 self.announce(term, pending.step_down_at, pending.until);
-                if let (Some(office), Some(ongoing)) = (&self.office, &self.reign) {
-                    let _gone = office.send(Order::Lead(ongoing.reign.clone()));
+                if let (Some(dispatcher), Some(ongoing)) = (&self.dispatcher, &self.reign) {
+                    let _gone = dispatcher.send(Order::Lead(ongoing.reign.clone()));
                 }
                 None
             }
@@ -91,9 +91,9 @@ impl Slot {
             }
             Action::StepDown { term, .. } if *term == pending.term => {
                 self.pending = None;
-                io.schedule.clear(self.id | LISTENING);
-                if let Some(office) = &self.office {
-                    let _gone = office.send(Order::Forget);
+                io.schedule.clear(Timer::Listening(self.id));
+                if let Some(dispatcher) = &self.dispatcher {
+                    let _gone = dispatcher.send(Order::Forget);
                 }
                 inputs.push_back(Input::Drained);
                 true
@@ -103,8 +103,8 @@ impl Slot {
     }
 
     /// The runtime of the handlers has ended: nobody can be told any more.
-    pub(super) fn office_is_gone(&self) -> bool {
-        self.office.as_ref().is_some_and(tokio::sync::mpsc::UnboundedSender::is_closed)
+    pub(super) fn dispatcher_is_gone(&self) -> bool {
+        self.dispatcher.as_ref().is_some_and(tokio::sync::mpsc::UnboundedSender::is_closed)
     }
 }
 
@@ -120,12 +120,13 @@ mod tests {
     use crate::announcer::Announcer;
     use crate::clock::AnyClock;
     use crate::command::NewSlot;
+    use crate::runtime::{Runtime, Threads};
     use crate::schedule::Schedule;
     use crate::shared::Shared;
     use crate::slot::Promises;
     use crate::telemetry::Telemetry;
 
-    /// The process stood still between the grant and the news that its office listens.
+    /// The process stood still between the grant and the news that its dispatcher listens.
     #[test]
     fn a_reign_that_is_over_before_anybody_heard_of_it_is_never_announced() {
         for (stood_still, is_announced) in [(Duration::ZERO, true), (Duration::from_secs(5), false)]
@@ -141,17 +142,19 @@ mod tests {
             );
             let shared = Arc::new(shared);
             let settings = Settings::new(name, id, timing);
-            let (office, mut orders) = mpsc::unbounded_channel();
-            let announcer = Announcer::start(AnyClock::Boot).unwrap();
+            let (dispatcher, mut orders) = mpsc::unbounded_channel();
+            let runtime: Arc<dyn Runtime> = Arc::new(Threads);
+            let announcer = Announcer::start(AnyClock::Boot, &runtime).unwrap();
             let new = NewSlot {
                 id: 1,
                 settings,
                 shared: shared.clone(),
                 relay: None,
                 callbacks: Promises::default(),
-                office: Some(office),
+                dispatcher: Some(dispatcher),
             };
-            let mut slot = Slot::new(new, Past::default(), announcer, Telemetry::start().unwrap());
+            let telemetry = Telemetry::start(&*runtime).unwrap();
+            let mut slot = Slot::new(new, Past::default(), announcer, telemetry);
             let (mut schedule, mut sends) = (Schedule::default(), Vec::new());
             let mut rng = fastrand::Rng::with_seed(1);
             let mut io = Io { schedule: &mut schedule, rng: &mut rng, sends: &mut sends };

@@ -63,7 +63,8 @@ async fn election_of(store: &dyn Store, given: Option<&str>, job: &str) -> Resul
     Err(Failure {
         exit: Exit::NEGATIVE,
         error: anyhow::anyhow!(
-            "nobody ever led an election {job:?} or {ELECTION:?} here; name it with --election"
+            "there is no election {job:?} or {ELECTION:?} in this store; name the one you mean \
+             with --election"
         ),
     })
 }

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tenure::{Election, Error, Name};
-use tenure_cli::process::Signal;
+use tenure::Name;
 use tenure_cron::{Cron, CronEvent, Job, Outcome, show_instant};
 
-use super::super::{Narration, build, note_default_store, open_patiently};
-use super::exec::Executor;
+use super::super::command_set::CommandSet;
+use super::super::{Narration, build, note_default_store, open_patiently, stop};
+use super::exec::{self, ON_LOSS};
 use super::options::{CommandJob, CronOptions, ELECTION, JobFile};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, boot_now, printable};
+use crate::process::Signal;
 use crate::signals::{Signals, Told};
 use crate::store::StoreChoice;
 
@@ -25,11 +26,10 @@ pub(crate) async fn run(
     let opened = open_patiently(choice, out).await?;
     let election = build(&options.candidacy, &opened)?;
     let mut signals = Signals::listen()?;
-    let executor = Arc::new(Executor::new(election.clone(), choice.url.clone()));
-    executor.stand_by(&opened).await?;
+    let commands = CommandSet::new(&election, ON_LOSS, (choice, &opened), out)?;
     let (told, name) = (out.clone(), election.name().clone());
     let cron = Cron::builder(&election, opened.store.clone())
-        .jobs(jobs(&options.jobs, &executor))
+        .jobs(jobs(&options.jobs, &commands))
         .on_event(move |event| tell(&told, &name, event))
         .build()?;
     let mut narration = Narration::new();
@@ -37,11 +37,22 @@ pub(crate) async fn run(
     let mut running = std::pin::pin!(cron.run());
     let told = tokio::select! {
         ran = running.as_mut() => Err(ran),
-        signal = until_told(&mut signals, options, &cron, &executor, out) => Ok(signal),
+        signal = until_told(&mut signals, options, &cron, &commands, out) => Ok(signal),
     };
     let exit = match told {
-        Err(ran) => ran.map(|()| Exit::DONE).map_err(Failure::from),
-        Ok(signal) => Ok(stop(&election, running, &mut signals, signal, out).await),
+        Err(ran) => {
+            commands.all_gone().await;
+            ran.map(|()| Exit::DONE).map_err(Failure::from)
+        }
+        Ok(signal) => {
+            let stopping = async {
+                let ((), ran) = tokio::join!(stop(&election, out), running);
+                if let Err(error) = ran {
+                    out.warn(&error.to_string());
+                }
+            };
+            Ok(commands.wind_up(signal, &mut signals, stopping).await)
+        }
     };
     narration.finish().await;
     exit
@@ -52,7 +63,7 @@ async fn until_told(
     signals: &mut Signals,
     options: &CronOptions,
     cron: &Cron,
-    executor: &Arc<Executor>,
+    commands: &Arc<CommandSet>,
     out: &Output,
 ) -> Signal {
     loop {
@@ -60,14 +71,14 @@ async fn until_told(
             (Told::End(signal), _) => return signal,
             (Told::Pass(Signal::HUP), Some(path)) => {
                 let replaced = JobFile::read(path).and_then(|file| {
-                    cron.replace(jobs(&file.jobs, executor))?;
+                    cron.replace(jobs(&file.jobs, commands))?;
                     Ok(file)
                 });
                 match replaced {
                     Ok(file) => {
                         let (path, count) = (path.display(), file.jobs.len());
                         out.say(&format!("read {path} again: {count} jobs"));
-                        let now = executor.election.name().as_str();
+                        let now = commands.election.name().as_str();
                         let other = file.election.as_deref().unwrap_or(ELECTION);
                         if !options.is_named && other != now {
                             out.warn(&format!(
@@ -86,34 +97,14 @@ async fn until_told(
     }
 }
 
-/// Tells what runs to stop, and gives the lease back; a second signal does not wait.
-async fn stop(
-    election: &Election,
-    running: impl Future<Output = Result<(), Error>>,
-    signals: &mut Signals,
-    signal: Signal,
-    out: &Output,
-) -> Exit {
-    let ending = async {
-        let (stopped, ran) = tokio::join!(election.stop(), running);
-        for error in [stopped.err(), ran.err()].into_iter().flatten() {
-            out.warn(&error.to_string());
-        }
-    };
-    tokio::select! {
-        () = ending => Exit::DONE,
-        _ = signals.end() => Exit::by_signal(signal),
-    }
+fn jobs(all: &[CommandJob], commands: &Arc<CommandSet>) -> Vec<Job> {
+    all.iter().map(|job| engine_job(job, commands)).collect()
 }
 
-fn jobs(all: &[CommandJob], executor: &Arc<Executor>) -> Vec<Job> {
-    all.iter().map(|job| engine_job(job, executor)).collect()
-}
-
-fn engine_job(job: &CommandJob, executor: &Arc<Executor>) -> Job {
-    let (executor, command) = (executor.clone(), Arc::new(job.clone()));
+fn engine_job(job: &CommandJob, commands: &Arc<CommandSet>) -> Job {
+    let (commands, command) = (commands.clone(), Arc::new(job.clone()));
     let mut made = Job::new(job.name.clone(), job.schedule.clone(), move |run| {
-        executor.clone().run(command.clone(), run)
+        exec::run(commands.clone(), command.clone(), run)
     })
     .delivery(job.delivery)
     .missed(job.missed)

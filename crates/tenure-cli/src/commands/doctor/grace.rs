@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::show_duration;
-
-use super::Report;
-use super::finding::{Finding, Level};
+use tenure_core::{CheckupReport as Report, Finding, Level, show_duration};
 
 /// What `docker stop` waits for, unless told otherwise.
 const CONTAINER: Duration = Duration::from_secs(10);

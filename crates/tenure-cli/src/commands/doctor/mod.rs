@@ -2,12 +2,6 @@
 
 mod finding;
 mod grace;
-#[cfg(feature = "postgres")]
-mod postgres;
-#[cfg(feature = "redis")]
-mod redis;
-#[cfg(feature = "sqlite")]
-mod sqlite;
 mod timing;
 
 use std::time::Duration;
@@ -15,14 +9,13 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use tenure::{Error, Name, StoreInfo};
-use tenure_core::{Expiry, parse_duration, show_duration};
+use tenure_core::{CheckupReport as Report, Expiry, Finding, Level, parse_duration, show_duration};
 
-use self::finding::{Finding, Level};
 use self::timing::RoundTrips;
 use super::in_time;
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, printable};
-use crate::store::{Opened, StoreChoice};
+use crate::store::StoreChoice;
 
 /// Tell what the store promises, and what is wrong with the set-up before it hurts
 ///
@@ -81,30 +74,12 @@ impl TryFrom<DoctorArgs> for DoctorOptions {
     }
 }
 
-/// What was found out.
-struct Report {
-    /// Facts about the server or file: version, address of the primary, and so on.
-    facts: Vec<(&'static str, String)>,
-    findings: Vec<Finding>,
-}
-
-impl Report {
-    fn fact(&mut self, name: &'static str, value: impl Into<String>) {
-        self.facts.push((name, value.into()));
-    }
-
-    fn find(&mut self, finding: Finding) {
-        self.findings.push(finding);
-    }
-}
-
 /// Looks, and tells.
 pub(crate) async fn run(
     options: &DoctorOptions,
     choice: &StoreChoice,
     out: &Output,
 ) -> Result<Exit, Failure> {
-    let mut report = Report { facts: Vec::new(), findings: Vec::new() };
     if choice.is_missing() {
         return Ok(missing(choice, out));
     }
@@ -114,16 +89,15 @@ pub(crate) async fn run(
     };
     let info = opened.store.info();
     // First of all, because it says in one sentence what keeps everything else from working.
-    examine(options, choice, &opened, &mut report).await?;
+    let mut report = match opened.store.checkup() {
+        Some(checkup) => in_time(checkup.examine(options.ttl)).await?,
+        None => Report::new(),
+    };
     let name = Name::new("tenure:doctor")?;
     let trips = RoundTrips::measure(&*opened.store, &name, options.samples).await;
     match &trips {
         Ok(trips) => trips.judge(options.ttl, &info, &mut report),
-        Err(error) => report.find(
-            Finding::new(Level::Safety, format!("the store can't be used: {error}"))
-                .because("nobody can lead without it")
-                .so("mend that first, then ask the doctor again"),
-        ),
+        Err(error) => report.find(Finding::unusable("the store", error)),
     }
     judge_info(&info, &mut report);
     grace::judge(options.drain, &mut report);
@@ -148,50 +122,17 @@ fn missing(choice: &StoreChoice, out: &Output) -> Exit {
 /// A store that can't even be opened, on a file system that several hosts may share for example.
 fn unusable(choice: &StoreChoice, error: &Error, out: &Output) -> Exit {
     let url = choice.address();
-    let finding = Finding::new(Level::Safety, format!("the store can't be used: {error}"))
-        .because("nobody can lead without it")
-        .so("mend that first, then ask the doctor again");
+    let finding = Finding::unusable("the store", error);
     if out.json {
-        let findings = [finding.json()];
+        let findings = [finding::json(&finding)];
         out.data(&json!({ "store": url, "exists": true, "findings": findings }).to_string());
     } else {
         let mut lines = vec![url, "1 finding".to_owned()];
-        lines.extend(finding.lines());
+        lines.extend(finding::lines(&finding));
         let lines: Vec<String> = lines.iter().map(|line| printable(line)).collect();
         out.data(&lines.join("\n"));
     }
     Exit::NEGATIVE
-}
-
-#[cfg_attr(
-    not(any(feature = "sqlite", feature = "postgres", feature = "redis")),
-    allow(unused_variables, reason = "no store, nothing to examine")
-)]
-async fn examine(
-    options: &DoctorOptions,
-    choice: &StoreChoice,
-    opened: &Opened,
-    report: &mut Report,
-) -> Result<(), Failure> {
-    let scheme = choice.scheme();
-    match scheme {
-        #[cfg(feature = "sqlite")]
-        "sqlite" => {
-            if let Some(sqlite) = opened.sqlite() {
-                sqlite::examine(sqlite, report)?;
-            }
-        }
-        #[cfg(feature = "postgres")]
-        scheme if scheme.starts_with("postgres") => {
-            in_time(postgres::examine(choice.url.expose(), options.ttl, report)).await?;
-        }
-        #[cfg(feature = "redis")]
-        scheme if scheme.starts_with("redis") => {
-            in_time(redis::examine(choice.url.expose(), options.ttl, report)).await?;
-        }
-        _ => {}
-    }
-    Ok(())
 }
 
 fn judge_info(info: &StoreInfo, report: &mut Report) {
@@ -249,7 +190,7 @@ fn tell(
         1 => "1 finding".to_owned(),
         count => format!("{count} findings"),
     });
-    lines.extend(report.findings.iter().flat_map(Finding::lines));
+    lines.extend(report.findings.iter().flat_map(finding::lines));
     let lines: Vec<String> = lines.iter().map(|line| printable(line)).collect();
     out.data(&lines.join("\n"));
 }
@@ -283,7 +224,7 @@ fn as_json(
         },
         "facts": facts,
         "round_trip": trips.map(RoundTrips::json),
-        "findings": report.findings.iter().map(Finding::json).collect::<Vec<_>>(),
+        "findings": report.findings.iter().map(finding::json).collect::<Vec<_>>(),
     })
 }
 

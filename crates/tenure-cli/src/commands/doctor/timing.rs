@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure::{BootClock, Error, Name, StoreInfo, Time, Timing};
-use tenure_core::{Store, StoreExt as _, show_duration};
+use tenure_core::{CheckupReport as Report, Finding, Level, Store, StoreExt as _, show_duration};
 
-use super::finding::{Finding, Level};
-use super::{Report, in_time};
+use super::in_time;
 use crate::output::show_short;
 use crate::wall;
 

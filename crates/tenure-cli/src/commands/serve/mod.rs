@@ -206,7 +206,7 @@ async fn take_part(
             },
             told = signals.next() => match told {
                 Told::End(_) => break,
-                Told::Pass(signal) if signal == tenure_cli::process::Signal::HUP => {
+                Told::Pass(signal) if signal == crate::process::Signal::HUP => {
                     read_token_again(options, sidecar, out);
                 }
                 Told::Pass(_) => {}

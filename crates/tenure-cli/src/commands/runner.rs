@@ -1,0 +1,187 @@
+//! One command at a time under one election: what `run` and `once` share.
+
+use std::ffi::OsString;
+use std::future::pending;
+use std::pin::{Pin, pin};
+
+use tenure::{Election, Error, Event, Reason, Tenure};
+use tenure_core::Secret;
+use tokio::sync::watch;
+
+use super::{Narration, build, environment};
+use crate::exit::Failure;
+use crate::options::Candidacy;
+use crate::output::{self, Output};
+use crate::process::{
+    CannotStart, End, GuardianHandle, Guardians, Notice, OnLoss, OnStuck, Policy, Running,
+    Supervisor, Wish, start_under,
+};
+use crate::signals::{Signals, Told};
+use crate::store::{Opened, StoreChoice};
+
+const POLICY: Policy = Policy { on_loss: OnLoss::Signal, timeout: None, stuck: OnStuck::Resign };
+
+/// Runs a command, again if need be, while its election is led.
+pub(super) struct Runner<'a> {
+    pub(super) election: Election,
+    pub(super) signals: Signals,
+    pub(super) out: &'a Output,
+    pub(super) guardians: Guardians,
+    command: &'a [OsString],
+    /// As it was given.
+    url: &'a Secret,
+    wish: watch::Sender<Wish>,
+    stop: Stop,
+}
+
+/// A command that was started, with its guardian.
+pub(super) struct Started {
+    running: Running,
+    guardian: GuardianHandle,
+}
+
+impl<'a> Runner<'a> {
+    pub(super) fn new(
+        candidacy: &Candidacy,
+        command: &'a [OsString],
+        (choice, opened): (&'a StoreChoice, &Opened),
+        out: &'a Output,
+    ) -> Result<Runner<'a>, Failure> {
+        let election = build(candidacy, opened)?;
+        let signals = Signals::listen()?;
+        let guardians = Guardians::new(opened.release_note(&election)?);
+        let (wish, stop) = (watch::Sender::default(), Stop::No);
+        Ok(Runner { election, signals, out, guardians, command, url: &choice.url, wish, stop })
+    }
+
+    /// Tells what happens in the election, but for what is told with the start and the end of the
+    /// command.
+    pub(super) fn narrate(&self) -> Narration {
+        let mut narration = Narration::new();
+        narration.follow(&self.election, self.out, |event| match event {
+            Event::Elected { .. } | Event::SteppedDown { reason: Reason::Resigned, .. } => None,
+            event => output::sentence(event),
+        });
+        narration
+    }
+
+    /// Has a guardian stand by. Before the campaign, so that there is one from the first instant of
+    /// the lease.
+    pub(super) fn stand_by(&self) -> Result<(), Failure> {
+        Ok(self.guardians.stand_by()?)
+    }
+
+    /// Whether a signal has asked to end while the command ran.
+    pub(super) fn is_to_end(&self) -> bool {
+        *self.wish.borrow() != Wish::Run
+    }
+
+    /// Starts the command; `None` if leadership is lost already.
+    pub(super) fn start(
+        &self,
+        tenure: &Tenure,
+        more: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Result<Option<Started>, CannotStart> {
+        let guardian = self.guardians.take()?;
+        let mut envs = environment(tenure, self.url);
+        envs.extend(more);
+        let timing = self.election.timing();
+        let running = start_under(tenure, timing, &guardian, self.command, envs, None)?;
+        Ok(running.map(|running| Started { running, guardian }))
+    }
+
+    /// Says that the command was started.
+    pub(super) fn say_started(&self, tenure: &Tenure, how: &str) {
+        let (term, program) = (tenure.term(), self.program());
+        self.out.say(&format!("leading as term {term}; started {program}{how}"));
+    }
+
+    /// Passes signals on and watches over the command until nothing of it is left.
+    pub(super) async fn supervise(&mut self, tenure: &Tenure, started: &Started) -> End {
+        let Started { running, guardian } = started;
+        let out = self.out;
+        let tell = |notice: Notice| match notice {
+            Notice::Stuck { .. } => out.error(&notice.to_string()),
+            _ => out.warn(&notice.to_string()),
+        };
+        let election = self.election.clone();
+        let supervisor = Supervisor {
+            tenure,
+            election: &election,
+            guardian,
+            wish: self.wish.subscribe(),
+            policy: POLICY,
+            tell: &tell,
+        };
+        let mut gone = pin!(supervisor.until_gone(running, pending()));
+        loop {
+            tokio::select! {
+                biased;
+                end = &mut gone => return end,
+                told = self.signals.next() => match told {
+                    // It may just have ended; then there is nobody to tell.
+                    Told::Pass(signal) => drop(running.signal_main(signal)),
+                    Told::End(signal) => {
+                        self.stop.begin(&self.election);
+                        self.wish.send_modify(|wish| *wish = wish.after(signal));
+                    }
+                },
+                () = self.stop.progress() => {}
+            }
+        }
+    }
+
+    /// The command without its arguments: they may be long, and secret.
+    pub(super) fn program(&self) -> String {
+        let program = self.command.first().map(|program| program.to_string_lossy());
+        format!("`{}`", program.unwrap_or_default())
+    }
+
+    /// Takes no further part, and gives back what is held; a signal ends the wait.
+    pub(super) async fn withdraw(mut self) {
+        tokio::select! {
+            stopped = self.stop.finish(&self.election) => if let Err(error) = stopped {
+                self.out.warn(&error.to_string());
+            },
+            _ = self.signals.end() => {}
+        }
+    }
+}
+
+/// The stop of the election, once a signal has asked for it.
+enum Stop {
+    No,
+    Going(Pin<Box<dyn Future<Output = Result<(), Error>>>>),
+    Done(Result<(), Error>),
+}
+
+impl Stop {
+    /// Begins to stop; the future has to be awaited for it.
+    fn begin(&mut self, election: &Election) {
+        if let Stop::No = self {
+            let election = election.clone();
+            *self = Stop::Going(Box::pin(async move { election.stop().await }));
+        }
+    }
+
+    /// Goes on stopping; returns once, when that is done.
+    async fn progress(&mut self) {
+        match self {
+            Stop::Going(stop) => {
+                let result = stop.await;
+                *self = Stop::Done(result);
+            }
+            Stop::No | Stop::Done(_) => pending().await,
+        }
+    }
+
+    /// Stops, or waits until that is done.
+    async fn finish(mut self, election: &Election) -> Result<(), Error> {
+        self.begin(election);
+        match self {
+            Stop::Going(stop) => stop.await,
+            Stop::Done(result) => result,
+            Stop::No => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The tests of the command, in one binary.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests are tests, and tell what they saw"
+)]
+
+mod bad_input;
+mod campaign;
+mod common;
+mod cron;
+mod drill;
+mod drill_servers;
+mod e2e;
+mod events;
+mod guardian;
+mod hosts;
+mod messages;
+mod moving;
+mod once;
+mod postgres;
+mod run;
+mod secrets;
+mod servers;
+mod sidecar;
+mod support;

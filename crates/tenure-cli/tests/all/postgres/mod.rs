@@ -1,0 +1,5 @@
+//! The command on a real PostgreSQL server.
+
+mod database;
+mod migrate;
+mod mixed;

@@ -1,0 +1,113 @@
+//! The files under `deploy/` hand leadership over as they promise, and hold nobody's secret.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tenure::Timing;
+
+use super::instance::TOKEN;
+use crate::support::{Place, Process};
+
+/// How long an app takes to end, in the manifest's own example.
+const APP_ENDS_WITHIN: Duration = Duration::from_secs(20);
+
+fn deployed(file: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
+    let text = std::fs::read_to_string(path).unwrap();
+    // What a comment says counts for people, not for Kubernetes.
+    text.lines().filter(|line| !line.trim_start().starts_with('#')).collect::<Vec<_>>().join("\n")
+}
+
+/// The lines under `key:` that stand further in.
+fn block<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
+    let depth = |line: &str| line.len() - line.trim_start().len();
+    let mut lines = text.lines().skip_while(|line| line.trim() != format!("{key}:"));
+    let head = lines.next().unwrap_or_else(|| panic!("there is no {key}"));
+    lines.take_while(|line| depth(line) > depth(head)).collect()
+}
+
+/// The number behind `key` in `key VALUEs` or `key=VALUEs`.
+fn seconds(text: &str, key: &str) -> Duration {
+    let after = text.split_once(key).unwrap_or_else(|| panic!("there is no {key}")).1;
+    let digits: String = after
+        .trim_start_matches([' ', ':', '='])
+        .chars()
+        .take_while(|letter| letter.is_ascii_digit())
+        .collect();
+    Duration::from_secs(digits.parse().unwrap())
+}
+
+#[test]
+fn in_kubernetes_the_app_has_ended_before_the_sidecar_is_told_to_end() {
+    let manifest = deployed("kubernetes/sidecar.yaml");
+    let sidecars = block(&manifest, "initContainers").join("\n");
+    assert!(sidecars.contains("- name: tenure\n          restartPolicy: Always\n"), "{sidecars}");
+    assert!(sidecars.contains("- serve"), "{sidecars}");
+    let containers = block(&manifest, "containers").join("\n");
+    assert!(containers.contains("- name: app"), "{containers}");
+    assert!(!containers.contains("- name: tenure"), "it would be told as the app is: {containers}");
+    let grace = seconds(&manifest, "terminationGracePeriodSeconds");
+    let needed = APP_ENDS_WITHIN + Timing::default().drain;
+    assert!(grace >= needed + Duration::from_secs(5), "{grace:?} for {needed:?}");
+}
+
+#[test]
+fn the_manifest_has_no_secret_that_would_work() {
+    let manifest = deployed("kubernetes/sidecar.yaml");
+    for word in ["kind: Secret", "stringData", "change-me", "password", "postgres://"] {
+        assert!(!manifest.contains(word), "{word} in {manifest}");
+    }
+    let env = block(&manifest, "env");
+    for (name, key) in [("TENURE_STORE", "store"), ("TENURE_TOKEN", "token")] {
+        let at = env.iter().position(|line| line.trim() == format!("- name: {name}")).unwrap();
+        let from = format!("valueFrom: {{ secretKeyRef: {{ name: tenure, key: {key} }} }}");
+        assert_eq!(env[at + 1].trim(), from, "{name}");
+    }
+}
+
+#[test]
+fn the_sidecar_of_the_manifest_starts_with_its_arguments() {
+    let manifest = deployed("kubernetes/sidecar.yaml");
+    let args = block(&manifest, "args").into_iter().map(|line| {
+        let arg = line.trim().trim_start_matches("- ").trim_matches('\'');
+        arg.replace("$(POD_IP)", "10.0.0.7").replace("0.0.0.0:7070", "127.0.0.1:0")
+    });
+    let args: Vec<String> = args.collect();
+    let place = Place::new();
+    let mut command = place.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut process = Process::new(command.env("TENURE_TOKEN", TOKEN));
+    process.line("listening on");
+    process.signal(Signal::TERM);
+    assert_eq!(process.code(), 0);
+}
+
+/// The duration behind `key `, as HAProxy writes it.
+fn haproxy_time(text: &str, key: &str) -> Duration {
+    let after = text.split_once(key).unwrap_or_else(|| panic!("there is no {key}")).1;
+    tenure_core::parse_duration(after.split_whitespace().next().unwrap()).unwrap()
+}
+
+#[test]
+fn the_load_balancer_relies_on_a_200_for_less_than_the_drain() {
+    let config = deployed("compose/haproxy.cfg");
+    assert!(config.contains("option httpchk GET /leader"), "a HEAD may not be relied on: {config}");
+    let probe = haproxy_time(&config, "inter ")
+        + haproxy_time(&config, "timeout connect ")
+        + haproxy_time(&config, "timeout check ");
+    let fall: u32 = config.split_once(" fall ").unwrap().1[..1].parse().unwrap();
+    let compose = deployed("compose/compose.yaml");
+    assert!(compose.contains("--profile fast"), "{compose}");
+    let drain = Timing::profile("fast").unwrap().drain;
+    assert!(probe * fall < drain, "{probe:?} x {fall} against {drain:?}");
+    let grace = seconds(&compose, "stop_grace_period");
+    assert!(grace >= drain + Duration::from_secs(2), "{grace:?} against {drain:?}");
+}
+
+#[test]
+fn systemd_waits_for_the_drain() {
+    let unit = deployed("systemd/tenure.service");
+    let grace = seconds(&unit, "TimeoutStopSec");
+    let drain = Timing::default().drain;
+    assert!(grace >= drain + Duration::from_secs(2), "{grace:?} against {drain:?}");
+}

@@ -1,0 +1,184 @@
+//! Starting, answering, ending, and what is refused.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::http;
+use super::instance::{Instance, TOKEN};
+use crate::common::eventually;
+use crate::support::{Place, Process, finish};
+
+#[test]
+fn it_takes_part_and_answers_and_hands_over_when_it_is_told_to_end() {
+    let place = Place::new();
+    let mut first = Instance::start(&place, "web-1", &["-e", "job", "--ttl", "3s"]);
+    first.leads();
+    let second = Instance::start(&place, "web-2", &["-e", "job", "--ttl", "3s"]);
+    eventually("the follower names the leader", || {
+        let answer = second.get("/leader");
+        (answer.status == 503 && answer.json()["label"] == "web-1").then_some(())
+    });
+    first.process.signal(Signal::TERM);
+    second.leads();
+    assert_eq!(second.get("/leader").json()["term"], 2);
+    assert_eq!(first.process.code(), 0);
+    let history = second.get("/elections/job").json()["history"].clone();
+    assert_eq!((&history[0]["label"], &history[1]["label"]), (&"web-2".into(), &"web-1".into()));
+}
+
+#[test]
+fn a_term_signal_answers_503_first_and_gives_the_lease_back_after() {
+    let place = Place::new();
+    let more = ["-e", "job", "--ttl", "6s", "--grace", "1500ms"];
+    let mut instance = Instance::start(&place, "web-1", &more);
+    instance.leads();
+    instance.process.signal(Signal::TERM);
+    eventually("503", || (instance.get("/leader").status == 503).then_some(()));
+    assert_eq!(place.status("job")["label"], "web-1", "the lease is still held");
+    assert_eq!(instance.get("/leader").json()["is_leader"], true, "and it says so");
+    assert_eq!(instance.get("/readyz").status, 503);
+    assert_eq!(instance.process.code(), 0);
+    assert_eq!(place.status("job")["label"], Value::Null, "now it is given back");
+}
+
+#[test]
+fn metrics_are_there_for_the_elections_of_a_class() {
+    let place = Place::new();
+    let more = ["-e", "billing:a", "-e", "billing:b", "--ttl", "3s", "--metrics-per-election"];
+    let instance = Instance::start(&place, "web-1", &more);
+    let text = eventually("both are led", || {
+        let text = instance.get("/metrics").body;
+        (text.matches("\"} 1\n").count() >= 4).then_some(text)
+    });
+    for line in [
+        "leader_acquired_total{key_class=\"billing\",election=\"billing:a\"} 1",
+        "leader_is_leader{key_class=\"billing\",election=\"billing:b\"} 1",
+        "# TYPE leader_trust_seconds gauge",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    eventually("a renewal was measured", || {
+        let text = instance.get("/metrics").body;
+        text.contains("leader_renewal_duration_seconds_bucket").then_some(())
+    });
+}
+
+#[test]
+fn without_elections_it_watches_all_that_the_store_knows() {
+    let place = Place::new();
+    assert_eq!(place.run(&["run", "one", "--", "true"]).code, 0);
+    assert_eq!(place.run(&["run", "two", "--", "true"]).code, 0);
+    let instance = Instance::start(&place, "watcher", &[]);
+    let elections = instance.get("/elections").json()["elections"].clone();
+    let names: Vec<&str> =
+        elections.as_array().unwrap().iter().map(|e| e["election"].as_str().unwrap()).collect();
+    assert_eq!(names, ["one", "two"]);
+    assert_eq!(instance.get("/leader/one").status, 503, "it takes no part");
+}
+
+#[test]
+fn without_elections_it_waits_for_a_store_that_is_away() {
+    let place = Place::new();
+    let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
+    // Nobody listens on that port, and never will.
+    let mut process = Process::new(command.env("TENURE_STORE", "redis://127.0.0.1:1/0"));
+    process.line("nothing is served yet");
+    process.signal(Signal::TERM);
+    assert_eq!(process.code(), 0, "it was still trying");
+}
+
+#[test]
+fn a_unix_socket_needs_no_token_and_is_for_its_owner_alone() {
+    let place = Place::new();
+    let path = PathBuf::from(place.path("t.sock"));
+    let url = format!("unix:{}", path.display());
+    let mut process =
+        Process::new(&mut place.command(&["serve", "-e", "job", "--ttl", "3s", "--listen", &url]));
+    process.line("listening on unix:");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    eventually("it leads", || {
+        (http::over_unix(&path, "GET", "/leader").unwrap().status == 200).then_some(())
+    });
+    let answer = http::over_unix(&path, "POST", "/elections/job/resign").unwrap();
+    assert_eq!((answer.status, &answer.json()["outcome"]), (200, &"resigned".into()));
+    process.signal(Signal::TERM);
+    assert_eq!(process.code(), 0);
+    assert!(!path.exists(), "it is cleaned up");
+}
+
+#[test]
+fn a_hup_reads_the_token_file_again() {
+    let place = Place::new();
+    let file = place.path("token");
+    fs::write(&file, format!("{TOKEN}\n")).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let args = ["serve", "-e", "job", "--listen", "127.0.0.1:0", "--token-file", &file];
+    let mut process = Process::new(&mut place.command(&args));
+    let line = process.line("listening on http://");
+    let at = line.rsplit("http://").next().unwrap().trim().parse().unwrap();
+    let try_token = |token: &str| {
+        let header = format!("authorization: Bearer {token}\r\n");
+        http::request(at, "POST", "/elections/nope/resign", &header, "").unwrap().status
+    };
+    assert_eq!((try_token(TOKEN), try_token("another-secret-0123")), (404, 401));
+    fs::write(&file, "another-secret-0123").unwrap();
+    process.signal(Signal::HUP);
+    process.line("the token was read again");
+    assert_eq!((try_token(TOKEN), try_token("another-secret-0123")), (401, 404));
+    fs::write(&file, "short").unwrap();
+    process.signal(Signal::HUP);
+    let line = process.line("the token stays as it was");
+    assert!(!line.contains("short\""), "{line}");
+    assert_eq!(try_token("another-secret-0123"), 404);
+}
+
+#[test]
+fn what_can_not_be_served_is_refused_with_a_sentence() {
+    let place = Place::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let world = place.path("world");
+    fs::write(&world, TOKEN).unwrap();
+    fs::set_permissions(&world, fs::Permissions::from_mode(0o644)).unwrap();
+    let gone = place.path("no/such/dir.sock");
+    for (args, says) in [
+        (&["--listen", &taken][..], "is in use by another program"),
+        (&["--listen", "0.0.0.0:0"], "give it a token by --token-file or TENURE_TOKEN"),
+        (&["--listen", "7070"], "--listen: \"7070\" is no address to listen on"),
+        (&["--listen", "unix:x.sock"], "has no whole path"),
+        (&["--listen", &format!("unix:{gone}")], "is in a directory that does not exist"),
+        (&["--token-file", &world], "chmod it to 0600"),
+        (&["--token-file", &gone], "can't be read"),
+        (&["--grace", "5"], "--grace: \"5\" has no unit"),
+        (&["-e", ""], "the name of an election is empty"),
+        (&["--token", "secret-secret-secret"], "unexpected argument '--token'"),
+    ] {
+        let all: Vec<&str> = ["serve"].iter().chain(args).copied().collect();
+        let done = finish(&mut place.command(&all));
+        assert_eq!(done.code, 2, "{args:?}: {done:?}");
+        assert!(done.err.contains(says), "{args:?}: {done:?}");
+        assert!(!done.err.contains("panicked"), "{done:?}");
+    }
+    let done = finish(place.command(&["serve"]).env("TENURE_TOKEN", "too short"));
+    assert!(done.code == 2 && done.err.contains("TENURE_TOKEN: the token has 9 bytes"), "{done:?}");
+    assert!(!std::path::Path::new(&place.path("tenure.db")).exists(), "nothing was created");
+}
+
+#[test]
+fn messages_are_json_if_wished() {
+    let place = Place::new();
+    let more = ["-e", "job", "--ttl", "3s", "--log-format", "json", "-v"];
+    let mut instance = Instance::start(&place, "web-1", &more);
+    instance.leads();
+    instance.process.signal(Signal::TERM);
+    let lines = instance.process.rest().to_vec();
+    assert!(lines.iter().any(|line| line.contains("listening on")));
+    for line in &lines {
+        let json: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        assert!(json["level"].is_string() && json["fields"].is_object(), "{line}");
+    }
+}

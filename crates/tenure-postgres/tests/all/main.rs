@@ -1,0 +1,34 @@
+//! The tests of both stores, in one binary.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests are tests, and tell what they saw"
+)]
+
+mod access;
+mod advisory_common;
+mod advisory_conformance;
+mod advisory_crash;
+mod advisory_faults;
+mod advisory_fence;
+mod advisory_locks;
+mod advisory_processes;
+mod clock;
+mod common;
+mod conformance;
+mod connections;
+mod crash;
+mod faults;
+mod fence;
+mod floors;
+mod guides;
+mod messages;
+mod migrations;
+mod moving;
+mod once;
+mod pooler;
+mod row_lock;
+mod rows;
+mod table_clients;
+mod tls;
+mod trouble;

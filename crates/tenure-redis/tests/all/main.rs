@@ -1,0 +1,27 @@
+//! The tests of the store, in one binary.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests are tests, and tell what they saw"
+)]
+
+mod clock;
+mod cluster;
+mod cluster_faults;
+mod common;
+mod conformance;
+mod connections;
+mod election;
+mod faults;
+mod fence;
+mod foreign;
+mod frozen;
+mod input;
+mod memory;
+mod messages;
+mod mixed;
+mod outage;
+mod sentinel;
+mod subscriber;
+mod tls;
+mod vanished;

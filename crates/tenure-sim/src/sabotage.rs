@@ -1,0 +1,77 @@
+//! Candidates that are wrong on purpose, so that the checkers can show that they would notice.
+//!
+//! A fault that bends what goes into a machine or what comes out of it stands here, around the
+//! machine. Only faults of its own decisions are inside it, behind a feature of `tenure-core`.
+
+use tenure_core::{Action, Actions, Grant, Input, Machine, Outcome, Sight, Time};
+
+/// One way for a candidate to be wrong. `docs/proof-faults.md` says which checker catches which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// A wrong decision of the machine itself.
+    Inside(tenure_core::Sabotage),
+    /// Every step-down is told twice (breaks I6).
+    StepsDownTwice,
+    /// Every reign is begun twice (breaks I6).
+    LeadsTwice,
+    /// A renewal of which nothing is known counts as granted (breaks I7).
+    UnknownIsYes,
+    /// A renewal of which nothing is known counts as refused (breaks I7).
+    UnknownIsNo,
+    /// Every request is sent twice (two are under way at once).
+    SendsTwice,
+    /// Every call asks for two wakes.
+    WakesTwice,
+}
+
+impl Sabotage {
+    /// The part of it that is inside the machine.
+    pub(crate) fn inside(self) -> Option<tenure_core::Sabotage> {
+        match self {
+            Sabotage::Inside(fault) => Some(fault),
+            _ => None,
+        }
+    }
+}
+
+/// What [`Machine::handle`] says, with this fault around it if there is one.
+pub(crate) fn handle(
+    fault: Option<Sabotage>,
+    machine: &mut Machine,
+    now: Time,
+    input: Input,
+) -> Vec<Action> {
+    let mut out = Actions::new();
+    machine.handle(now, misread(fault, machine, input), &mut out);
+    out.drain().flat_map(|action| repeated(fault, action)).collect()
+}
+
+/// What the machine is told of an unknown answer. While it leads, a renewal is all that it waits
+/// for.
+fn misread(fault: Option<Sabotage>, machine: &Machine, input: Input) -> Input {
+    match (fault, input, machine.leading()) {
+        (
+            Some(Sabotage::UnknownIsYes),
+            Input::Reply { sent_at, outcome: Outcome::Unknown },
+            Some(term),
+        ) => Input::Reply { sent_at, outcome: Outcome::Granted(Grant::new(term)) },
+        (
+            Some(Sabotage::UnknownIsNo),
+            Input::Reply { sent_at, outcome: Outcome::Unknown },
+            Some(_),
+        ) => Input::Reply { sent_at, outcome: Outcome::Refused(Sight::default()) },
+        (_, input, _) => input,
+    }
+}
+
+/// Says things twice that are to be said once.
+fn repeated(fault: Option<Sabotage>, action: Action) -> impl Iterator<Item = Action> {
+    let twice = matches!(
+        (fault, &action),
+        (Some(Sabotage::StepsDownTwice), Action::StepDown { .. })
+            | (Some(Sabotage::LeadsTwice), Action::Lead { .. })
+            | (Some(Sabotage::SendsTwice), Action::Send(_))
+            | (Some(Sabotage::WakesTwice), Action::Wake { .. })
+    );
+    twice.then(|| action.clone()).into_iter().chain([action])
+}

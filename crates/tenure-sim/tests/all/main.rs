@@ -1,0 +1,10 @@
+//! The tests of the simulator and the model, in one binary.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(clippy::print_stdout, reason = "what was found is worth reading with --nocapture")]
+
+mod library;
+mod model;
+mod sabotage;
+mod scenarios;
+mod simulator;
+mod stepper;

@@ -1,0 +1,18 @@
+//! The tests of the store, in one binary.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests are tests, and tell what they saw"
+)]
+
+mod batch;
+mod boot;
+mod child;
+mod common;
+mod conformance;
+mod fence;
+mod files;
+mod forget;
+mod fuzz;
+mod messages;
+mod processes;

@@ -1,0 +1,47 @@
+// Where the page below leads in rustdoc. The page itself names the files, for those who read it
+// beside them; of two targets with one name, the first counts.
+//! [`Action`]: crate::core::Action
+//! [`Candidate`]: crate::Candidate
+//! [`Election::done`]: crate::Election::done
+//! [`Election::is_leader`]: crate::Election::is_leader
+//! [`Election::lead_each`]: crate::Election::lead_each
+//! [`Election::resign`]: crate::Election::resign
+//! [`Input`]: crate::core::Input
+//! [`Machine::handle`]: crate::core::Machine::handle
+//! [`Machine`]: crate::core::Machine
+//! [`Store::apply`]: crate::Store::apply
+//! [`Tenure::is_current`]: crate::Tenure::is_current
+//! [`Tenure::lost`]: crate::Tenure::lost
+//! [`Tenure`]: crate::Tenure
+//! [`Timing::call_timeout`]: crate::Timing::call_timeout
+//! [`Timing`]: crate::Timing
+//! [announcer.rs]: ../../src/tenure/announcer.rs.html
+//! [calls.rs]: ../../src/tenure/calls.rs.html
+//! [clock.rs]: ../../src/tenure/clock.rs.html
+//! [command.rs]: ../../src/tenure/command.rs.html
+//! [dispatcher.rs]: ../../src/tenure/channels/dispatcher.rs.html
+//! [driver.rs]: ../../src/tenure/driver.rs.html
+//! [due.rs]: https://docs.rs/tenure-cron/latest/src/tenure_cron/engine/due.rs.html
+//! [election.rs]: ../../src/tenure/election.rs.html
+//! [engine/mod.rs]: https://docs.rs/tenure-cron/latest/src/tenure_cron/engine/mod.rs.html
+//! [lead_word.rs]: ../../src/tenure/lead_word.rs.html
+//! [leading.rs]: ../../src/tenure/leading.rs.html
+//! [ledger_writer.rs]: https://docs.rs/tenure-cron/latest/src/tenure_cron/ledger_writer.rs.html
+//! [listening.rs]: ../../src/tenure/slot/listening.rs.html
+//! [machine/mod.rs]: crate::core::Machine
+//! [machine/reply.rs]: crate::core::Machine
+//! [machine/sight.rs]: crate::core::Machine
+//! [metrics.rs]: ../../src/tenure/metrics.rs.html
+//! [ongoing.rs]: ../../src/tenure/slot/ongoing.rs.html
+//! [pulse.rs]: ../../src/tenure/pulse.rs.html
+//! [relay.rs]: ../../src/tenure/relay.rs.html
+//! [schedule.rs]: ../../src/tenure/schedule.rs.html
+//! [shared.rs]: ../../src/tenure/shared.rs.html
+//! [slot.rs]: ../../src/tenure/slot.rs.html
+//! [state.rs]: crate::core::Machine
+//! [telemetry.rs]: ../../src/tenure/telemetry.rs.html
+//! [tick.rs]: https://docs.rs/tenure-cron/latest/src/tenure_cron/engine/tick.rs.html
+//! [timing.rs]: crate::Timing
+//! [wishes.rs]: ../../src/tenure/slot/wishes.rs.html
+//!
+#![doc = include_str!("design.md")]

@@ -1,0 +1,126 @@
+//! The runtime of production: a thread for each part, and the program's own tokio runtime for user
+//! code.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+
+use tenure_core::sync::lock;
+use tenure_core::{BoxFuture, Clock, Error, ErrorKind};
+use tokio::runtime::{Builder, Handle};
+
+use super::{Part, Runtime, Spawn, Spawner};
+use crate::clock::BootClock;
+
+/// Threads, the boot clock, and random numbers of the operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Threads;
+
+impl Runtime for Threads {
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(BootClock)
+    }
+
+    fn start(&self, part: Part) -> Result<(), Error> {
+        let Part { name, calls_user_code, log, run } = part;
+        let work: Box<dyn FnOnce() + Send> = if calls_user_code {
+            Box::new(move || block_on(run))
+        } else {
+            let runtime = Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(|error| cannot_start(name, error))?;
+            Box::new(move || {
+                runtime.block_on(run);
+                // Calls that hang must not keep the thread.
+                runtime.shutdown_background();
+            })
+        };
+        let work = move || match log {
+            Some(log) => tracing::dispatcher::with_default(&log, work),
+            None => work(),
+        };
+        let started = thread::Builder::new().name(name.to_owned()).spawn(work);
+        started.map(drop).map_err(|error| cannot_start(name, error))
+    }
+
+    fn tasks(&self) -> Option<Spawner> {
+        Handle::try_current().ok().map(|handle| Arc::new(handle) as Spawner)
+    }
+
+    fn incarnation(&self) -> u128 {
+        uuid::Uuid::now_v7().as_u128()
+    }
+
+    fn random(&self) -> u64 {
+        uuid::Uuid::now_v7().as_u64_pair().1
+    }
+}
+
+impl Spawn for Handle {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        drop(Handle::spawn(self, task));
+    }
+}
+
+fn cannot_start(name: &str, error: std::io::Error) -> Error {
+    let message = format!("the thread {name} can't be started; raise the limits of this process");
+    Error::new(ErrorKind::Unavailable, message).caused_by(error)
+}
+
+/// Runs a future on this thread, outside of any runtime: user code that is called from here may
+/// have one of its own.
+fn block_on(mut work: BoxFuture<'static, ()>) {
+    let signal = Arc::new(Signal::default());
+    let waker = Waker::from(signal.clone());
+    while work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+        signal.wait();
+    }
+}
+
+#[derive(Default)]
+struct Signal {
+    given: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    fn wait(&self) {
+        let mut given = lock(&self.given);
+        while !*given {
+            given = self.changed.wait(given).unwrap_or_else(PoisonError::into_inner);
+        }
+        *given = false;
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Signal>) {
+        *lock(&self.given) = true;
+        self.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[test]
+    fn a_part_that_calls_user_code_is_in_no_runtime_and_the_others_are_in_one() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (go, gone) = oneshot::channel::<()>();
+        let sender = tell.clone();
+        let plain = async move {
+            let _came = gone.await;
+            let _told = sender.send(("plain", Handle::try_current().is_ok()));
+        };
+        Threads.start(Part::for_user_code("tenure-test", plain)).unwrap();
+        let part = Part::new("tenure-test", async move {
+            let _told = tell.send(("io", Handle::try_current().is_ok()));
+            let _came = go.send(());
+        });
+        Threads.start(part).unwrap();
+        let all: Vec<_> = told.iter().collect();
+        assert_eq!(all, [("io", true), ("plain", false)]);
+    }
+}

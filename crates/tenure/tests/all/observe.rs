@@ -1,0 +1,70 @@
+//! Watching an election without taking part in it.
+
+use tenure::Event;
+
+use crate::common::{Desk, TTL, event};
+
+#[tokio::test]
+async fn an_observer_sees_who_leads_and_never_leads_itself() {
+    let desk = Desk::new();
+    let observer = desk.election("watcher").build().unwrap();
+    let mut seen = observer.events();
+    observer.observe().await.unwrap();
+    let first = event(&mut seen, |event| match event {
+        Event::LeaderChanged { leader } => Some(leader),
+        _ => None,
+    })
+    .await;
+    assert_eq!(first, None);
+    assert!(!observer.is_leader(), "nobody led, and still it does not");
+
+    let leader = desk.election("a").start().await.unwrap();
+    desk.pass_until(|| observer.last_seen_leader().is_some()).await;
+    assert!(observer.last_seen_leader().unwrap().holder.is(leader.candidate()));
+    leader.stop().await.unwrap();
+    desk.pass_until(|| observer.last_seen_leader().is_none()).await;
+    assert!(!observer.is_leader());
+    observer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_observer_that_starts_takes_part_and_goes_back_when_it_stops() {
+    let desk = Desk::new();
+    let election = desk.election("a").build().unwrap();
+    election.observe().await.unwrap();
+    assert!(!election.is_leader());
+    election.start().await.unwrap();
+    assert!(election.is_leader());
+    election.stop().await.unwrap();
+    assert_eq!(election.current_leader().await.unwrap(), None);
+    election.observe().await.unwrap();
+    assert!(!election.is_leader());
+}
+
+#[tokio::test]
+async fn events_carry_the_instant_at_which_they_happened() {
+    let desk = Desk::new();
+    let election = desk.election("a").build().unwrap();
+    let mut events = election.events();
+    election.start().await.unwrap();
+    let then = desk.now();
+    desk.clock.advance(std::time::Duration::from_secs(1));
+    let (at, first) = events.next_at().await.unwrap();
+    assert!(matches!(first, Event::Campaigning));
+    assert_eq!(at, then, "read late, stamped in time");
+}
+
+#[tokio::test]
+async fn how_long_the_lease_lasts_is_known_though_nothing_changes_hands() {
+    let desk = Desk::new();
+    let leader = desk.election("a").start().await.unwrap();
+    let follower = desk.election("b").start().await.unwrap();
+    let left = || follower.last_seen_leader().unwrap().remaining;
+    let started = desk.now();
+    let told = left();
+    assert!(told <= TTL);
+    desk.pass_until(|| desk.now() >= started + TTL / 2).await;
+    assert!(left() < told, "it counts down");
+    desk.pass_until(|| desk.now() >= started + TTL + TTL / 2).await;
+    assert!(leader.is_leader() && !left().is_zero(), "and starts again with each renewal seen");
+}
