@@ -485,6 +485,9 @@ mod tests {
         let latest = wall::text(wall::at(at(40), now));
         let json = seen.history.json();
         let ended = json[0]["to"].as_str().unwrap();
-        assert!((earliest.as_str()..=latest.as_str()).contains(&ended), "{earliest} {ended} {latest}");
+        assert!(
+            (earliest.as_str()..=latest.as_str()).contains(&ended),
+            "{earliest} {ended} {latest}"
+        );
     }
 }
