@@ -25,11 +25,11 @@ pub(crate) enum Sink {
 }
 
 pub(crate) struct Queue {
-    lines: SyncSender<Line>,
+    lines: SyncSender<Entry>,
     left_out: AtomicU64,
 }
 
-enum Line {
+enum Entry {
     Out(String),
     Err(String),
     /// Answered when everything before it is written.
@@ -46,12 +46,12 @@ impl Sink {
 
     /// A line for programs, or a table for people.
     pub(crate) fn out(&self, line: &str) {
-        self.put(Line::Out(whole(line)));
+        self.put(Entry::Out(whole(line)));
     }
 
     /// A line for people.
     pub(crate) fn err(&self, line: &str) {
-        self.put(Line::Err(whole(line)));
+        self.put(Entry::Err(whole(line)));
     }
 
     /// Waits until all is written, but not for a reader that has stopped reading.
@@ -59,14 +59,14 @@ impl Sink {
         let Sink::Queued(queue) = self else { return };
         queue.tell_what_is_missing();
         let (end, ended) = sync_channel(1);
-        if queue.lines.try_send(Line::End(end)).is_ok() {
+        if queue.lines.try_send(Entry::End(end)).is_ok() {
             match ended.recv_timeout(PATIENCE) {
                 Ok(()) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {}
             }
         }
     }
 
-    fn put(&self, line: Line) {
+    fn put(&self, line: Entry) {
         match self {
             Sink::Direct => write(line),
             Sink::Queued(queue) => {
@@ -84,7 +84,7 @@ impl Queue {
         let count = self.left_out.swap(0, Ordering::Relaxed);
         if count > 0 {
             let line = format!("tenure: {count} lines were left out, because nobody read them\n");
-            if self.lines.try_send(Line::Err(line)).is_err() {
+            if self.lines.try_send(Entry::Err(line)).is_err() {
                 self.left_out.fetch_add(count, Ordering::Relaxed);
             }
         }
@@ -107,7 +107,7 @@ fn whole(line: &str) -> String {
     format!("{line}\n")
 }
 
-fn write_all(lines: &Receiver<Line>) {
+fn write_all(lines: &Receiver<Entry>) {
     while let Ok(line) = lines.recv() {
         write(line);
     }
@@ -115,14 +115,14 @@ fn write_all(lines: &Receiver<Line>) {
 
 /// In one piece, so that lines of the command do not get into the middle of ours. A reader that
 /// has gone away is no reason to stop leading.
-fn write(line: Line) {
+fn write(line: Entry) {
     let _gone = match line {
-        Line::Out(text) => {
+        Entry::Out(text) => {
             let mut stdout = io::stdout().lock();
             stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
         }
-        Line::Err(text) => io::stderr().write_all(text.as_bytes()),
-        Line::End(end) => {
+        Entry::Err(text) => io::stderr().write_all(text.as_bytes()),
+        Entry::End(end) => {
             let _gone = end.send(());
             Ok(())
         }

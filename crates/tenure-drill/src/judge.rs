@@ -7,7 +7,7 @@ use tenure_core::Time;
 
 use crate::fleet::Acknowledged;
 use crate::plan::Fault;
-use crate::record::{Record, Reign, Round};
+use crate::record::{Record, RecordedReign, Round};
 use crate::show::show_gap;
 
 /// How many sentences about broken promises are shown.
@@ -161,7 +161,7 @@ fn kinds(record: &Record) -> Vec<Fault> {
 fn summarize(
     record: &Record,
     fault: Fault,
-    reigns: &[Reign],
+    reigns: &[RecordedReign],
     overlaps: &[Overlap<'_>],
 ) -> FaultSummary {
     // A round goes on until the next one.
@@ -177,7 +177,7 @@ fn summarize(
         record.events.iter().filter(|told| told.is(event) && in_rounds(told.at)).count()
     };
     let first = record.rounds.first().map(|round| round.at);
-    let began = |reign: &&Reign| {
+    let began = |reign: &&RecordedReign| {
         first.is_some_and(|first| reign.from >= first) && reign.from <= record.closed
     };
     FaultSummary {
@@ -194,12 +194,12 @@ fn summarize(
 
 /// A reign that began while another candidate still trusted itself, and for how long both did.
 struct Overlap<'a> {
-    later: &'a Reign,
+    later: &'a RecordedReign,
     lasts: Duration,
 }
 
-fn overlaps(reigns: &[Reign]) -> Vec<Overlap<'_>> {
-    let overlap = |(index, later): (usize, &'_ Reign)| {
+fn overlaps(reigns: &[RecordedReign]) -> Vec<Overlap<'_>> {
+    let overlap = |(index, later): (usize, &'_ RecordedReign)| {
         let others = reigns[..index].iter().filter(|earlier| earlier.process != later.process);
         let both = others.map(|earlier| earlier.until.min(later.until) - later.from);
         both.max().filter(|lasts| !lasts.is_zero())

@@ -64,7 +64,7 @@ pub enum CutShort {
 
 /// One reign as the record shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reign {
+pub struct RecordedReign {
     /// The process of the leader.
     pub process: usize,
     /// Its place among the candidates.
@@ -128,15 +128,16 @@ impl Record {
     }
 
     /// The reigns, in the order in which they began.
-    pub fn reigns(&self) -> Vec<Reign> {
+    pub fn reigns(&self) -> Vec<RecordedReign> {
         let traces = Traces::new(self.rows());
         let elected = self.events.iter().filter(|told| told.is("elected"));
-        let mut reigns: Vec<Reign> = elected.map(|told| self.reign(told, &traces)).collect();
+        let mut reigns: Vec<RecordedReign> =
+            elected.map(|told| self.reign(told, &traces)).collect();
         reigns.sort_by_key(|reign| (reign.from, reign.term));
         reigns
     }
 
-    fn reign(&self, elected: &CandidateEvent, traces: &Traces<'_>) -> Reign {
+    fn reign(&self, elected: &CandidateEvent, traces: &Traces<'_>) -> RecordedReign {
         let &CandidateEvent { process, lane, term, .. } = elected;
         let from = self.begin(elected, traces);
         let own = |told: &&CandidateEvent| told.process == process && told.term == term;
@@ -147,7 +148,7 @@ impl Record {
         let ends = [trusted, first("stepped_down"), death];
         let until = ends.into_iter().flatten().min().unwrap_or(self.ended).max(from);
         let draining = first("draining").filter(|draining| *draining < until);
-        Reign { process, lane, term, from, draining, until }
+        RecordedReign { process, lane, term, from, draining, until }
     }
 
     /// The first sign of a reign. The work may begin a moment before the election is told.
@@ -235,7 +236,11 @@ impl Record {
     }
 
     /// The reign that began because of a round; `None` if leadership went on.
-    pub fn next<'a>(&self, round: &Round, reigns: &'a [Reign]) -> Option<&'a Reign> {
+    pub fn next<'a>(
+        &self,
+        round: &Round,
+        reigns: &'a [RecordedReign],
+    ) -> Option<&'a RecordedReign> {
         let next = reigns.iter().find(|reign| reign.term > round.term)?;
         let later = self.rounds.iter().find(|later| later.at > round.at);
         // What begins after the next fault is the doing of that one.
@@ -244,7 +249,7 @@ impl Record {
     }
 
     /// How long nobody worked because of a round, if somebody else led after it.
-    pub fn gap(&self, round: &Round, reigns: &[Reign]) -> Option<Duration> {
+    pub fn gap(&self, round: &Round, reigns: &[RecordedReign]) -> Option<Duration> {
         let next = self.next(round, reigns)?;
         let own = |told: &&CandidateEvent| told.process == round.process && told.term == round.term;
         let from = match round.fault {

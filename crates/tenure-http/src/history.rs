@@ -14,7 +14,7 @@ pub(crate) const KEPT: usize = 100;
 
 /// One reign.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Reign {
+struct PastReign {
     who: String,
     label: String,
     term: Option<Term>,
@@ -29,7 +29,7 @@ struct Reign {
 /// The reigns, oldest first. The last one may be going on.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    reigns: VecDeque<Reign>,
+    reigns: VecDeque<PastReign>,
 }
 
 impl History {
@@ -54,7 +54,8 @@ impl History {
 
     /// Somebody is seen to lead, perhaps for the first time.
     pub(crate) fn seen(&mut self, at: Timestamp, leader: &Leader) {
-        let same = |reign: &Reign| reign.who == leader.holder.as_str() && reign.term == leader.term;
+        let same =
+            |reign: &PastReign| reign.who == leader.holder.as_str() && reign.term == leader.term;
         if self.reigns.back().is_some_and(|reign| reign.to.is_none() && same(reign)) {
             return;
         }
@@ -79,7 +80,7 @@ impl History {
         let before = self.reigns.back().and_then(|reign| reign.to);
         let gap = before.map(|to| Duration::try_from(from - to).unwrap_or_default());
         let (who, label) = (who.to_owned(), label.to_owned());
-        self.reigns.push_back(Reign { who, label, term, from, to: None, reason: None, gap });
+        self.reigns.push_back(PastReign { who, label, term, from, to: None, reason: None, gap });
         if self.reigns.len() > KEPT {
             self.reigns.pop_front();
         }
@@ -94,17 +95,17 @@ impl History {
         }
     }
 
-    fn current(&mut self, term: Term) -> Option<&mut Reign> {
+    fn current(&mut self, term: Term) -> Option<&mut PastReign> {
         self.reigns.back_mut().filter(|reign| reign.term == Some(term) && reign.to.is_none())
     }
 
     /// As JSON, the latest first.
     pub(crate) fn json(&self) -> Value {
-        self.reigns.iter().rev().map(Reign::json).collect()
+        self.reigns.iter().rev().map(PastReign::json).collect()
     }
 }
 
-impl Reign {
+impl PastReign {
     fn json(&self) -> Value {
         json!({
             "leader": self.who,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use common::{Desk, Mood, TTL, event, leads};
+use common::{Mood, TTL, World, event, leads};
 use metrics::{
     Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
@@ -18,7 +18,7 @@ use tenure::core::Store as _;
 use tenure::{Event, Message};
 
 #[derive(Default)]
-struct Book {
+struct Recorded {
     counters: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
     gauges: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
     histograms: Mutex<BTreeMap<String, Arc<Values>>>,
@@ -36,34 +36,34 @@ impl HistogramFn for Values {
 
 struct Recording;
 
-static BOOK: LazyLock<Book> = LazyLock::new(|| {
+static RECORDED: LazyLock<Recorded> = LazyLock::new(|| {
     metrics::set_global_recorder(Recording).expect("it is the only one of this process");
-    Book::default()
+    Recorded::default()
 });
 
 impl Recorder for Recording {
     fn describe_counter(&self, key: KeyName, _: Option<Unit>, _: SharedString) {
-        BOOK.described.lock().unwrap().push(key.as_str().to_owned());
+        RECORDED.described.lock().unwrap().push(key.as_str().to_owned());
     }
 
     fn describe_gauge(&self, key: KeyName, _: Option<Unit>, _: SharedString) {
-        BOOK.described.lock().unwrap().push(key.as_str().to_owned());
+        RECORDED.described.lock().unwrap().push(key.as_str().to_owned());
     }
 
     fn describe_histogram(&self, key: KeyName, _: Option<Unit>, _: SharedString) {
-        BOOK.described.lock().unwrap().push(key.as_str().to_owned());
+        RECORDED.described.lock().unwrap().push(key.as_str().to_owned());
     }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(BOOK.counters.lock().unwrap().entry(text(key)).or_default().clone())
+        Counter::from_arc(RECORDED.counters.lock().unwrap().entry(text(key)).or_default().clone())
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::from_arc(BOOK.gauges.lock().unwrap().entry(text(key)).or_default().clone())
+        Gauge::from_arc(RECORDED.gauges.lock().unwrap().entry(text(key)).or_default().clone())
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        let values = BOOK.histograms.lock().unwrap().entry(text(key)).or_default().clone();
+        let values = RECORDED.histograms.lock().unwrap().entry(text(key)).or_default().clone();
         Histogram::from_arc(values)
     }
 }
@@ -78,40 +78,40 @@ fn text(key: &Key) -> String {
 /// The recorder is told off the driver's thread, soon after something happened or when asked to.
 fn counter(name: &str) -> u64 {
     tenure::refresh_metrics();
-    BOOK.counters.lock().unwrap().get(name).map_or(0, |value| value.load(Ordering::SeqCst))
+    RECORDED.counters.lock().unwrap().get(name).map_or(0, |value| value.load(Ordering::SeqCst))
 }
 
 fn gauge(name: &str) -> f64 {
     tenure::refresh_metrics();
-    let value = BOOK.gauges.lock().unwrap().get(name).map(|value| value.load(Ordering::SeqCst));
+    let value = RECORDED.gauges.lock().unwrap().get(name).map(|value| value.load(Ordering::SeqCst));
     f64::from_bits(value.unwrap_or_default())
 }
 
 fn histogram(name: &str) -> Vec<f64> {
     tenure::refresh_metrics();
-    let values = BOOK.histograms.lock().unwrap().get(name).cloned();
+    let values = RECORDED.histograms.lock().unwrap().get(name).cloned();
     values.map(|values| values.0.lock().unwrap().clone()).unwrap_or_default()
 }
 
 #[tokio::test]
 async fn reigns_and_renewals_are_counted_by_class() {
-    LazyLock::force(&BOOK);
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    LazyLock::force(&RECORDED);
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let one = candidate.election("count:one").ttl(TTL).at_once().start().await.unwrap();
     let two = candidate.election("count:two").ttl(TTL).at_once().start().await.unwrap();
     assert_eq!(counter("leader_acquired_total{key_class=count}"), 2);
     assert_eq!(gauge("leader_is_leader{key_class=count}"), 2.0);
     assert_eq!(gauge("leader_term{key_class=count}"), 1.0);
     let renewals = || counter("leader_renewals_total{key_class=count}");
-    desk.pass_until(|| renewals() >= 2).await;
+    world.pass_until(|| renewals() >= 2).await;
     let took = histogram("leader_renewal_duration_seconds{key_class=count}");
     assert!(took.len() >= 2 && took.iter().all(|seconds| *seconds < 1.0), "{took:?}");
 
     let before = counter("leader_renewal_failures_total{key_class=count}");
     store.set(Mood::Failing);
-    desk.pass_until(|| !one.is_leader() && !two.is_leader()).await;
-    desk.pass_until(|| counter("leader_lost_total{key_class=count}") == 2).await;
+    world.pass_until(|| !one.is_leader() && !two.is_leader()).await;
+    world.pass_until(|| counter("leader_lost_total{key_class=count}") == 2).await;
     assert!(counter("leader_renewal_failures_total{key_class=count}") > before);
     assert_eq!(gauge("leader_is_leader{key_class=count}"), 0.0);
     assert_eq!(gauge("leader_term{key_class=count}"), 0.0);
@@ -120,25 +120,25 @@ async fn reigns_and_renewals_are_counted_by_class() {
 
 #[tokio::test]
 async fn trust_is_the_shortest_of_the_class_and_is_brought_up_to_date() {
-    LazyLock::force(&BOOK);
-    let desk = Desk::new();
-    let (candidate, store) = desk.untended_candidate("a");
+    LazyLock::force(&RECORDED);
+    let world = World::new();
+    let (candidate, store) = world.untended_candidate("a");
     let _long = candidate.election("trust:a").ttl(TTL * 10).at_once().start().await.unwrap();
     let short = candidate.election("trust:b").ttl(TTL).at_once().start().await.unwrap();
     let trust = || gauge("leader_trust_seconds{key_class=trust}");
     let whole = short.standing().unwrap().remaining.as_secs_f64();
     assert!((trust() - whole).abs() < 1e-6, "{} {whole}", trust());
     store.set(Mood::Hanging);
-    desk.clock.advance(Duration::from_millis(500));
+    world.clock.advance(Duration::from_millis(500));
     tenure::refresh_metrics();
     assert!((trust() - (whole - 0.5)).abs() < 1e-6, "{}", trust());
 }
 
 #[tokio::test]
 async fn the_ttl_is_the_shortest_of_those_that_are_led() {
-    LazyLock::force(&BOOK);
-    let desk = Desk::new();
-    let (candidate, _) = desk.candidate("a");
+    LazyLock::force(&RECORDED);
+    let world = World::new();
+    let (candidate, _) = world.candidate("a");
     let ttl = || gauge("leader_ttl_seconds{key_class=ttl}");
     let long = candidate.election("ttl:a").ttl(TTL * 10).at_once().start().await.unwrap();
     assert_eq!(ttl(), 30.0);
@@ -152,10 +152,10 @@ async fn the_ttl_is_the_shortest_of_those_that_are_led() {
 
 #[tokio::test]
 async fn a_gap_is_measured_by_whoever_takes_over() {
-    LazyLock::force(&BOOK);
-    let desk = Desk::new();
-    let first = desk.candidate("a").0.election("gap:x").ttl(TTL).at_once().start().await.unwrap();
-    let second = desk.candidate("b").0.election("gap:x").ttl(TTL).at_once().start().await.unwrap();
+    LazyLock::force(&RECORDED);
+    let world = World::new();
+    let first = world.candidate("a").0.election("gap:x").ttl(TTL).at_once().start().await.unwrap();
+    let second = world.candidate("b").0.election("gap:x").ttl(TTL).at_once().start().await.unwrap();
     assert!(histogram("leader_gap_seconds{key_class=gap}").is_empty(), "the first has no gap");
     first.stop().await.unwrap();
     leads(&second).await;
@@ -169,9 +169,9 @@ async fn a_gap_is_measured_by_whoever_takes_over() {
 
 #[tokio::test]
 async fn a_label_per_election_is_there_for_those_who_want_it() {
-    LazyLock::force(&BOOK);
-    let desk = Desk::new();
-    let (candidate, _) = desk.candidate("a");
+    LazyLock::force(&RECORDED);
+    let world = World::new();
+    let (candidate, _) = world.candidate("a");
     let own = candidate.election("label:own").ttl(TTL).at_once().per_election_metrics(true);
     let _own = own.start().await.unwrap();
     let _plain = candidate.election("label:plain").ttl(TTL).at_once().start().await.unwrap();
@@ -179,16 +179,16 @@ async fn a_label_per_election_is_there_for_those_who_want_it() {
     assert_eq!(counter("leader_acquired_total{key_class=label}"), 1);
     assert_eq!(gauge("leader_is_leader{key_class=label,election=label:own}"), 1.0);
     tenure::describe_metrics();
-    let described = BOOK.described.lock().unwrap().clone();
+    let described = RECORDED.described.lock().unwrap().clone();
     assert_eq!(described.len(), 15, "{described:?}");
     assert!(described.iter().all(|name| name.starts_with("leader_")));
 }
 
 #[tokio::test]
 async fn messages_are_counted_and_whoever_leads_shows_their_backlog() {
-    LazyLock::force(&BOOK);
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    LazyLock::force(&RECORDED);
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     store.carries.store(true, Ordering::Relaxed);
     let handler = |message: Message| async move {
         match message.payload.as_str() {
@@ -207,22 +207,22 @@ async fn messages_are_counted_and_whoever_leads_shows_their_backlog() {
     election.notify("pings", "{}").await.unwrap();
     let channels = store.channels().unwrap();
     channels.notify(election.name(), "pings", "no JSON").await.unwrap();
-    desk.pass_until(|| counter("leader_messages_handled_total{key_class=mail}") == 2).await;
-    desk.pass_until(|| counter("leader_messages_failed_total{key_class=mail}") == 1).await;
-    desk.pass_until(|| counter("leader_messages_dropped_total{key_class=mail}") == 1).await;
+    world.pass_until(|| counter("leader_messages_handled_total{key_class=mail}") == 2).await;
+    world.pass_until(|| counter("leader_messages_failed_total{key_class=mail}") == 1).await;
+    world.pass_until(|| counter("leader_messages_dropped_total{key_class=mail}") == 1).await;
     // One is dead, one is handled, and the two others wait until they are acknowledged.
-    desk.pass_until(|| gauge("leader_messages_waiting{key_class=mail}") == 2.0).await;
-    desk.pass_until(|| gauge("leader_messages_dead{key_class=mail}") == 1.0).await;
+    world.pass_until(|| gauge("leader_messages_waiting{key_class=mail}") == 2.0).await;
+    world.pass_until(|| gauge("leader_messages_dead{key_class=mail}") == 1.0).await;
     store.set(Mood::Failing);
-    desk.pass_until(|| gauge("leader_messages_waiting{key_class=mail}") == 0.0).await;
-    desk.pass_until(|| gauge("leader_messages_dead{key_class=mail}") == 0.0).await;
+    world.pass_until(|| gauge("leader_messages_waiting{key_class=mail}") == 0.0).await;
+    world.pass_until(|| gauge("leader_messages_dead{key_class=mail}") == 0.0).await;
 }
 
 #[tokio::test]
 async fn a_renewal_that_is_withheld_counts_as_failed() {
-    LazyLock::force(&BOOK);
-    let desk = Desk::new();
-    let (candidate, _) = desk.candidate("a");
+    LazyLock::force(&RECORDED);
+    let world = World::new();
+    let (candidate, _) = world.candidate("a");
     let election = candidate.election("deaf:x").ttl(TTL).at_once().build().unwrap();
     let mut events = election.events();
     let tenure = election.campaign().await.unwrap();
@@ -231,39 +231,39 @@ async fn a_renewal_that_is_withheld_counts_as_failed() {
     let polled =
         std::future::poll_fn(|cx| std::task::Poll::Ready(lost.as_mut().poll(cx).is_pending()));
     assert!(polled.await);
-    desk.pass_until(|| counter("leader_renewal_failures_total{key_class=deaf}") > 0).await;
+    world.pass_until(|| counter("leader_renewal_failures_total{key_class=deaf}") > 0).await;
     event(&mut events, |event| matches!(event, Event::RenewalFailed { .. }).then_some(())).await;
 }
 
 #[tokio::test]
 async fn a_reign_that_goes_on_after_trust_has_ended_is_overdue() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let election = candidate.election("overdue:x").ttl(TTL).at_once().build().unwrap();
     let tenure = election.campaign().await.unwrap();
     let standing = election.standing().unwrap();
     assert_eq!((standing.term, election.overdue()), (tenure.term(), None));
     store.set(Mood::Failing);
-    desk.pass_until(|| election.standing().is_none()).await;
+    world.pass_until(|| election.standing().is_none()).await;
     assert_eq!(election.overdue(), None, "there is still time to wind up");
-    desk.pass_until(|| !tenure.is_current()).await;
-    desk.clock.advance(Duration::from_secs(1));
+    world.pass_until(|| !tenure.is_current()).await;
+    world.clock.advance(Duration::from_secs(1));
     let overdue = election.overdue().expect("the tenure is held on");
     assert_eq!(overdue.term, tenure.term());
     assert!(overdue.by >= Duration::from_secs(1), "{overdue:?}");
     drop(tenure);
-    desk.pass_until(|| election.overdue().is_none()).await;
+    world.pass_until(|| election.overdue().is_none()).await;
 }
 
 #[tokio::test]
 async fn a_driver_that_hangs_is_overdue() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.untended_candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.untended_candidate("a");
     let election = candidate.election("hang:x").ttl(TTL).at_once().start().await.unwrap();
     store.set(Mood::Blocking);
-    desk.clock.advance(TTL / 3);
+    world.clock.advance(TTL / 3);
     common::eventually("the driver is stuck in a call", || store.is_blocked()).await;
-    desk.clock.advance(TTL);
+    world.clock.advance(TTL);
     assert!(!election.is_leader(), "trust ends by itself");
     assert!(election.overdue().is_some(), "but nobody has stepped down");
     store.set(Mood::Well);
@@ -272,11 +272,11 @@ async fn a_driver_that_hangs_is_overdue() {
 
 #[tokio::test]
 async fn whoever_leads_can_be_asked_to_resign() {
-    let desk = Desk::new();
-    let first = desk.election("a").start().await.unwrap();
-    let second = desk.election("b").start().await.unwrap();
+    let world = World::new();
+    let first = world.election("a").start().await.unwrap();
+    let second = world.election("b").start().await.unwrap();
     let term = first.term();
     assert_eq!(second.ask_to_resign(None).await.unwrap(), term);
-    desk.pass_until(|| second.is_leader()).await;
+    world.pass_until(|| second.is_leader()).await;
     assert_eq!(first.ask_to_resign(term).await.unwrap(), None, "that term is over");
 }

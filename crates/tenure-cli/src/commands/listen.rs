@@ -104,7 +104,7 @@ pub(crate) async fn run(
     note_default_store(choice, out);
     let opened = open_patiently(choice, out).await?;
     let (over, mut fatal) = mpsc::channel(1);
-    let desk = Arc::new(Desk {
+    let handler = Arc::new(MessageHandler {
         election: options.candidacy.name.clone(),
         command: options.command.clone(),
         timeout: options.timeout,
@@ -118,11 +118,11 @@ pub(crate) async fn run(
     // A command that takes too long is killed here, and waited for, before its post comes again.
     let mut builder = builder.post_timeout(Duration::MAX);
     for channel in &options.channels {
-        builder = handled(builder, channel, &desk);
+        builder = handled(builder, channel, &handler);
     }
     let election = builder.build()?;
     let commands = CommandSet::new(&election, ON_LOSS, (choice, &opened), out)?;
-    let _set_once = desk.commands.set(commands.clone());
+    let _set_once = handler.commands.set(commands.clone());
     let mut signals = Signals::listen()?;
     let mut narration = Narration::new();
     narration.follow(&election, out, output::sentence);
@@ -134,7 +134,7 @@ pub(crate) async fn run(
         // It may have been elected before that is known here: what it holds is given back.
         Some(signal) => Ok(commands.wind_up(signal, &mut signals, stop(&election, out)).await),
         None => {
-            let mut leading = std::pin::pin!(desk.lead(&election));
+            let mut leading = std::pin::pin!(handler.lead(&election));
             let (signal, end) = tokio::select! {
                 led = leading.as_mut() => (None, led.map_err(Failure::from)),
                 signal = signals.end() => (Some(signal), Ok(())),
@@ -152,30 +152,34 @@ pub(crate) async fn run(
             end.map(|()| exit)
         }
     };
-    drop((election, commands, desk));
+    drop((election, commands, handler));
     narration.finish().await;
     end
 }
 
-fn handled(builder: ElectionBuilder, channel: &str, desk: &Arc<Desk>) -> ElectionBuilder {
-    let (notices, posts) = (desk.clone(), desk.clone());
+fn handled(
+    builder: ElectionBuilder,
+    channel: &str,
+    handler: &Arc<MessageHandler>,
+) -> ElectionBuilder {
+    let (notices, posts) = (handler.clone(), handler.clone());
     builder
         .on_notify(channel, move |message| {
-            let desk = notices.clone();
+            let handler = notices.clone();
             async move {
-                if let Err(error) = desk.handle(message).await {
-                    desk.out.warn(&error);
+                if let Err(error) = handler.handle(message).await {
+                    handler.out.warn(&error);
                 }
             }
         })
         .on_post(channel, move |message| {
-            let desk = posts.clone();
-            async move { desk.handle(message).await.inspect_err(|error| desk.out.warn(error)) }
+            let handler = posts.clone();
+            async move { handler.handle(message).await.inspect_err(|error| handler.out.warn(error)) }
         })
 }
 
 /// Where messages are handled.
-struct Desk {
+struct MessageHandler {
     election: Name,
     command: Vec<OsString>,
     timeout: Duration,
@@ -191,7 +195,7 @@ struct Desk {
 }
 
 /// Takes the handle of a reign away when that is over.
-struct Shown<'a>(&'a Desk);
+struct Shown<'a>(&'a MessageHandler);
 
 impl Drop for Shown<'_> {
     fn drop(&mut self) {
@@ -199,7 +203,7 @@ impl Drop for Shown<'_> {
     }
 }
 
-impl Desk {
+impl MessageHandler {
     /// Has the handle of each reign at hand, until the election is stopped.
     async fn lead(&self, election: &Election) -> Result<(), Error> {
         let show = |tenure: Arc<Tenure>| async move {

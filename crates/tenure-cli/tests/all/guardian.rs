@@ -52,29 +52,29 @@ fn both(scenario: impl Fn(Cgroups) + Sync) {
     });
 }
 
-/// Plays tenure: a keeper, its deadlines, a command, and then what the plan says.
+/// Plays tenure: a guardian, its deadlines, a command, and then what the plan says.
 #[test]
 fn stand_in() {
     let Ok(script) = std::env::var(SCRIPT) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let keeper = GuardianHandle::spawn_from(tenure()).unwrap();
+        let guardian = GuardianHandle::spawn_from(tenure()).unwrap();
         let plan = std::env::var(DEADLINES).unwrap();
         let mut plan = plan.split_terminator(',').map(|word| word.parse().ok());
         let set = |span: Option<u64>| {
             let deadline = span.map(|span| now() + Duration::from_millis(span));
-            keeper.set_deadline(deadline).unwrap();
+            guardian.set_deadline(deadline).unwrap();
             deadline
         };
         let mut last = plan.next().and_then(set);
         let argv = ["sh", "-c", &script].map(OsString::from);
-        let running = start(&argv, [("A", "b")], &keeper).unwrap();
+        let running = start(&argv, [("A", "b")], &guardian).unwrap();
         for span in plan {
-            eventually("an armed timer", || is_armed(keeper.pid()).then_some(()));
+            eventually("an armed timer", || is_armed(guardian.pid()).then_some(()));
             last = set(span);
         }
         let deadline = last.unwrap_or_default().as_nanos();
-        let (group, confined) = (keeper.group(), running.is_confined());
+        let (group, confined) = (guardian.group(), running.is_confined());
         println!("\n@up {group} {} {deadline} {confined}", running.pid());
         let then = std::env::var(THEN).unwrap();
         if then == format!("{:?}", Then::Freeze) {

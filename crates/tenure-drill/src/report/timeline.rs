@@ -11,7 +11,7 @@ use super::{clock, escaped};
 use crate::fleet::label;
 use crate::judge::Judgement;
 use crate::plan::Fault;
-use crate::record::{Record, Reign};
+use crate::record::{Record, RecordedReign};
 use crate::show::{outcome, show_gap};
 
 const LEFT: f64 = 62.0;
@@ -186,7 +186,7 @@ const THAW: &str = "M-3.5 -5L4.5 0L-3.5 5Z";
 /// One strip.
 struct Strip<'a> {
     record: &'a Record,
-    reigns: &'a [Reign],
+    reigns: &'a [RecordedReign],
     from: Time,
     length: Duration,
     top: f64,
@@ -264,7 +264,7 @@ impl Strip<'_> {
     }
 
     /// A leader that is frozen, dead or cut off does nothing, however long it is trusted.
-    fn working_until(&self, reign: &Reign) -> Time {
+    fn working_until(&self, reign: &RecordedReign) -> Time {
         let mut rounds = self.record.rounds.iter();
         let stops = |fault| matches!(fault, Fault::Kill | Fault::Freeze | Fault::Cut | Fault::Hole);
         let hit = rounds.find(|round| round.term == reign.term && stops(round.fault));
@@ -303,7 +303,7 @@ impl Strip<'_> {
         }
     }
 
-    fn reign(&self, svg: &mut Svg, reign: &Reign) {
+    fn reign(&self, svg: &mut Svg, reign: &RecordedReign) {
         let Some((x, width)) = self.clipped(reign.from, reign.until) else { return };
         let y = self.lane(reign.lane) + 2.0;
         svg.rect(&self.colour(reign), x, y, width.max(1.5), LANE - 6.0, &tip(reign));
@@ -326,7 +326,7 @@ impl Strip<'_> {
     }
 
     /// Where, from here on, so much room is between the marks on a lane.
-    fn free_of_marks(&self, reign: &Reign, mut from: f64, wide: f64) -> f64 {
+    fn free_of_marks(&self, reign: &RecordedReign, mut from: f64, wide: f64) -> f64 {
         let on_lane = self.record.rounds.iter().filter(|round| round.lane == reign.lane);
         let mut marks: Vec<f64> = on_lane
             .flat_map(|round| [Some(round.at), round.over])
@@ -344,7 +344,7 @@ impl Strip<'_> {
     }
 
     /// Each term has another colour than the one before, whatever its number.
-    fn colour(&self, reign: &Reign) -> String {
+    fn colour(&self, reign: &RecordedReign) -> String {
         let before = self.reigns.iter().filter(|other| other.term < reign.term).count();
         format!("t{}", before % COLOURS)
     }
@@ -397,7 +397,7 @@ impl Strip<'_> {
     }
 }
 
-fn tip(reign: &Reign) -> String {
+fn tip(reign: &RecordedReign) -> String {
     let lasted = show_gap(reign.until - reign.from);
     format!("{} leads term {} for {lasted}", label(reign.lane), reign.term)
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use tenure::core::Op;
 use tenure::{ErrorKind, Event, Reason};
 
-use crate::common::{Desk, Mood, TTL, breathe, event, eventually, leads};
+use crate::common::{Mood, TTL, World, breathe, event, eventually, leads};
 
 #[tokio::test]
 async fn a_lone_instance_leads_when_start_returns() {
-    let desk = Desk::new();
-    let election = desk.election("a").metadata(r#"{"url":"x"}"#).start().await.unwrap();
+    let world = World::new();
+    let election = world.election("a").metadata(r#"{"url":"x"}"#).start().await.unwrap();
     assert!(election.is_leader());
     assert_eq!(election.term().unwrap().get(), 1);
     let leader = election.current_leader().await.unwrap().unwrap();
@@ -22,8 +22,8 @@ async fn a_lone_instance_leads_when_start_returns() {
 
 #[tokio::test]
 async fn start_and_stop_can_be_called_twice_and_in_turns() {
-    let desk = Desk::new();
-    let election = desk.election("a").start().await.unwrap();
+    let world = World::new();
+    let election = world.election("a").start().await.unwrap();
     election.start().await.unwrap();
     election.stop().await.unwrap();
     assert!(!election.is_leader());
@@ -36,9 +36,9 @@ async fn start_and_stop_can_be_called_twice_and_in_turns() {
 
 #[tokio::test]
 async fn stop_on_a_follower_is_safe() {
-    let desk = Desk::new();
-    let leader = desk.election("a").start().await.unwrap();
-    let follower = desk.election("b").start().await.unwrap();
+    let world = World::new();
+    let leader = world.election("a").start().await.unwrap();
+    let follower = world.election("b").start().await.unwrap();
     assert!(!follower.is_leader());
     assert_eq!(follower.last_seen_leader().unwrap().holder.label(), "a");
     follower.stop().await.unwrap();
@@ -47,9 +47,9 @@ async fn stop_on_a_follower_is_safe() {
 
 #[tokio::test]
 async fn a_follower_takes_over_at_once_when_the_leader_stops() {
-    let desk = Desk::new();
-    let first = desk.election("a").start().await.unwrap();
-    let second = desk.election("b").start().await.unwrap();
+    let world = World::new();
+    let first = world.election("a").start().await.unwrap();
+    let second = world.election("b").start().await.unwrap();
     first.stop().await.unwrap();
     // No time passes here: only the hint can have woken it.
     leads(&second).await;
@@ -58,28 +58,28 @@ async fn a_follower_takes_over_at_once_when_the_leader_stops() {
 
 #[tokio::test]
 async fn resigning_steps_back_for_one_renewal_and_campaigns_again() {
-    let desk = Desk::new();
-    let election = desk.election("a").start().await.unwrap();
+    let world = World::new();
+    let election = world.election("a").start().await.unwrap();
     election.resign().await.unwrap();
     assert!(!election.is_leader());
-    let resigned_at = desk.now();
-    desk.pass_until(|| election.is_leader()).await;
-    assert!(desk.now() - resigned_at >= Duration::from_secs(1));
+    let resigned_at = world.now();
+    world.pass_until(|| election.is_leader()).await;
+    assert!(world.now() - resigned_at >= Duration::from_secs(1));
     assert_eq!(election.term().unwrap().get(), 2);
 }
 
 #[tokio::test]
 async fn trust_ends_by_itself_while_the_store_hangs() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let election = candidate.election("invoices").ttl(TTL).at_once().build().unwrap();
     let tenure = election.campaign().await.unwrap();
     store.set(Mood::Hanging);
     // The driver may or may not have run by now: the clock alone decides.
-    desk.clock.advance(Duration::from_millis(2351));
+    world.clock.advance(Duration::from_millis(2351));
     assert!(!election.is_leader() && !tenure.is_leader());
     assert!(tenure.is_current(), "work may still be finished");
-    desk.clock.advance(Duration::from_millis(500));
+    world.clock.advance(Duration::from_millis(500));
     assert!(!tenure.is_current());
     assert_eq!(tenure.lost().await, Reason::NotRenewed);
     assert_eq!(tenure.ended().await, Reason::NotRenewed);
@@ -87,35 +87,36 @@ async fn trust_ends_by_itself_while_the_store_hangs() {
 
 #[tokio::test]
 async fn one_failed_renewal_does_not_end_leadership() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let mut events = election.events();
     store.set(Mood::Failing);
-    desk.pass_until(|| store.verbs().contains(&"renew")).await;
+    world.pass_until(|| store.verbs().contains(&"renew")).await;
     event(&mut events, |event| matches!(event, Event::StoreLost { .. }).then_some(())).await;
     event(&mut events, |event| matches!(event, Event::RenewalFailed { .. }).then_some(())).await;
     assert!(election.is_leader());
     store.set(Mood::Well);
     let mut back = false;
-    desk.pass_until(|| {
-        back |= matches!(poll_event(&mut events), Some(Event::StoreBack));
-        back
-    })
-    .await;
+    world
+        .pass_until(|| {
+            back |= matches!(poll_event(&mut events), Some(Event::StoreBack));
+            back
+        })
+        .await;
     assert!(election.is_leader());
     assert_eq!(election.term().unwrap().get(), 1);
 }
 
 #[tokio::test]
 async fn failing_closed_steps_down_at_the_first_failed_renewal() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let election =
         candidate.election("invoices").ttl(TTL).at_once().fail_closed(true).start().await.unwrap();
     let mut events = election.events();
     store.set(Mood::Failing);
-    desk.pass_until(|| !election.is_leader()).await;
+    world.pass_until(|| !election.is_leader()).await;
     let reason = event(&mut events, |event| match event {
         Event::SteppedDown { reason, .. } => Some(reason),
         _ => None,
@@ -125,29 +126,29 @@ async fn failing_closed_steps_down_at_the_first_failed_renewal() {
 
 #[tokio::test]
 async fn a_store_that_panics_or_miscounts_is_an_unknown_outcome() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     store.set(Mood::Panicking);
     let election = candidate.election("invoices").ttl(TTL).at_once().build().unwrap();
     let error = election.start().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     store.set(Mood::Well);
     election.start().await.unwrap();
-    desk.pass_until(|| election.is_leader()).await;
+    world.pass_until(|| election.is_leader()).await;
 }
 
 #[tokio::test]
 async fn a_store_that_is_down_at_the_start_is_no_error_but_one_that_denies_is() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     store.set(Mood::Failing);
     let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     assert!(!election.is_leader());
     assert!(election.current_leader().await.is_err());
     store.set(Mood::Well);
-    desk.pass_until(|| election.is_leader()).await;
+    world.pass_until(|| election.is_leader()).await;
 
-    let (candidate, store) = desk.candidate("b");
+    let (candidate, store) = world.candidate("b");
     store.set(Mood::Denying);
     let error = candidate.election("other").ttl(TTL).at_once().start().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
@@ -155,8 +156,8 @@ async fn a_store_that_is_down_at_the_start_is_no_error_but_one_that_denies_is() 
 
 #[tokio::test]
 async fn a_lost_acquire_reply_is_taken_back_when_stopping() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     store.set(Mood::Failing);
     let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     store.set(Mood::Well);
@@ -170,9 +171,9 @@ async fn a_lost_acquire_reply_is_taken_back_when_stopping() {
 
 #[tokio::test]
 async fn dropping_the_campaign_withdraws_and_dropping_the_tenure_releases() {
-    let desk = Desk::new();
-    let leader = desk.election("a").start().await.unwrap();
-    let (candidate, store) = desk.candidate("b");
+    let world = World::new();
+    let leader = world.election("a").start().await.unwrap();
+    let (candidate, store) = world.candidate("b");
     let election = candidate.election("invoices").ttl(TTL).at_once().build().unwrap();
     {
         let waiting = election.campaign();
@@ -195,8 +196,8 @@ async fn dropping_the_campaign_withdraws_and_dropping_the_tenure_releases() {
 
 #[tokio::test]
 async fn dropping_every_handle_gives_the_lease_back() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.untended_candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.untended_candidate("a");
     let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     drop((election, candidate));
     eventually("the release", || store.verbs().contains(&"release")).await;
@@ -204,8 +205,8 @@ async fn dropping_every_handle_gives_the_lease_back() {
 
 #[tokio::test]
 async fn one_candidate_enters_an_election_once_at_a_time() {
-    let desk = Desk::new();
-    let (candidate, _) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, _) = world.candidate("a");
     let first = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let error = candidate.election("invoices").ttl(TTL).at_once().build().unwrap_err();
     assert!(error.to_string().contains("already"), "{error}");
@@ -226,8 +227,8 @@ async fn one_candidate_enters_an_election_once_at_a_time() {
 
 #[tokio::test]
 async fn a_thousand_elections_share_their_calls() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let elections: Vec<_> = (0..1000)
         .map(|n| candidate.election(&format!("job-{n}")).ttl(TTL).at_once().build().unwrap())
         .collect();
@@ -237,7 +238,7 @@ async fn a_thousand_elections_share_their_calls() {
     }
     let before = store.calls.load(Ordering::Relaxed);
     let renewals = || store.verbs().iter().filter(|verb| **verb == "renew").count();
-    desk.pass_until(|| renewals() >= 3000).await;
+    world.pass_until(|| renewals() >= 3000).await;
     let calls = store.calls.load(Ordering::Relaxed) - before;
     assert!(calls <= 60, "{calls} calls for three renewals of a thousand elections");
     assert!(elections.iter().all(tenure::Election::is_leader));
@@ -245,8 +246,8 @@ async fn a_thousand_elections_share_their_calls() {
 
 #[tokio::test]
 async fn the_change_feed_carries_the_term() {
-    let desk = Desk::new();
-    let election = desk.election("a").build().unwrap();
+    let world = World::new();
+    let election = world.election("a").build().unwrap();
     let mut changes = election.changes();
     election.start().await.unwrap();
     election.stop().await.unwrap();
@@ -260,8 +261,8 @@ async fn the_change_feed_carries_the_term() {
 
 #[tokio::test]
 async fn a_reader_that_is_late_is_told_how_much_it_missed() {
-    let desk = Desk::new();
-    let election = desk.election("a").build().unwrap();
+    let world = World::new();
+    let election = world.election("a").build().unwrap();
     let mut events = election.events();
     for _ in 0..400 {
         election.start().await.unwrap();
@@ -283,22 +284,25 @@ async fn a_reader_that_is_late_is_told_how_much_it_missed() {
 
 #[tokio::test]
 async fn bad_settings_are_refused_before_anything_starts() {
-    let desk = Desk::new();
+    let world = World::new();
     let long = "x".repeat(300);
     let cases = [
-        (desk.election("a").renew_every(Duration::from_secs(2)), "renew_every is 2s, more than 1s"),
-        (desk.election("a").ttl(Duration::from_millis(1)), "renew_every is 333us"),
-        (desk.election("a").metadata("[1]"), "metadata must be a JSON object"),
-        (desk.election("a").profile("slow"), "there is no profile"),
-        (desk.candidate("a").0.election(""), "the name of an election is empty"),
-        (desk.candidate("a").0.election(&long), "the name of an election has 300 bytes"),
+        (
+            world.election("a").renew_every(Duration::from_secs(2)),
+            "renew_every is 2s, more than 1s",
+        ),
+        (world.election("a").ttl(Duration::from_millis(1)), "renew_every is 333us"),
+        (world.election("a").metadata("[1]"), "metadata must be a JSON object"),
+        (world.election("a").profile("slow"), "there is no profile"),
+        (world.candidate("a").0.election(""), "the name of an election is empty"),
+        (world.candidate("a").0.election(&long), "the name of an election has 300 bytes"),
     ];
     for (builder, says) in cases {
         let error = builder.build().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().starts_with(says), "{error}");
     }
-    let store = Arc::new(desk.store.clone());
+    let store = Arc::new(world.store.clone());
     let error = tenure::Candidate::builder(store).label("a\nb").build().unwrap_err();
     assert!(error.to_string().contains("control character"), "{error}");
 }

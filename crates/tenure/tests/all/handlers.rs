@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure::{Candidate, Message, Reason};
 use tokio::sync::mpsc;
 
-use crate::common::{Desk, Moody, TTL, breathe, eventually};
+use crate::common::{Moody, TTL, World, breathe, eventually};
 
 /// Blocks threads until it is opened.
 #[derive(Default)]
@@ -44,31 +44,31 @@ impl Drop for Opens {
     }
 }
 
-fn candidate(desk: &Desk) -> (Candidate, Arc<Moody>) {
-    let (candidate, store) = desk.candidate("a");
+fn candidate(world: &World) -> (Candidate, Arc<Moody>) {
+    let (candidate, store) = world.candidate("a");
     store.carries.store(true, Ordering::Relaxed);
     (candidate, store)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_handler_of_notices_that_blocks_its_thread_does_not_keep_the_lease_alive() {
-    let desk = Desk::new();
-    let (candidate, _) = candidate(&desk);
+    let world = World::new();
+    let (candidate, _) = candidate(&world);
     let gate = Arc::new(Gate::default());
     let (blocks, _opens) = (gate.clone(), Opens(gate.clone()));
     let election = candidate.election("invoices").ttl(TTL).on_notify("c", move |_| blocks.block());
     let election = election.start().await.unwrap();
     election.notify("c", "1").await.unwrap();
     eventually("the handler", || gate.is_reached()).await;
-    let next = desk.election("b").start().await.unwrap();
-    desk.pass_until(|| next.is_leader()).await;
+    let next = world.election("b").start().await.unwrap();
+    world.pass_until(|| next.is_leader()).await;
     assert!(!election.is_leader());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_handler_of_posts_that_blocks_its_thread_does_not_keep_the_lease_alive() {
-    let desk = Desk::new();
-    let (candidate, _) = candidate(&desk);
+    let world = World::new();
+    let (candidate, _) = candidate(&world);
     let gate = Arc::new(Gate::default());
     let (blocks, _opens) = (gate.clone(), Opens(gate.clone()));
     let election = candidate.election("invoices").ttl(TTL).on_post("c", move |_| {
@@ -82,15 +82,15 @@ async fn a_handler_of_posts_that_blocks_its_thread_does_not_keep_the_lease_alive
     let election = election.start().await.unwrap();
     election.post("c", "1", "k").await.unwrap();
     eventually("the handler", || gate.is_reached()).await;
-    let next = desk.election("b").start().await.unwrap();
-    desk.pass_until(|| next.is_leader()).await;
+    let next = world.election("b").start().await.unwrap();
+    world.pass_until(|| next.is_leader()).await;
     assert!(!election.is_leader());
 }
 
 #[tokio::test]
 async fn handlers_that_merely_wait_keep_the_lease() {
-    let desk = Desk::new();
-    let (candidate, store) = candidate(&desk);
+    let world = World::new();
+    let (candidate, store) = candidate(&world);
     let begun = Arc::new(AtomicBool::new(false));
     let noted = begun.clone();
     let election = candidate
@@ -110,7 +110,7 @@ async fn handlers_that_merely_wait_keep_the_lease() {
     eventually("the handler", || begun.load(Ordering::SeqCst)).await;
     let renewals = || store.verbs().iter().filter(|verb| **verb == "renew").count();
     for wanted in 1..=12 {
-        desk.pass_until(|| renewals() >= wanted).await;
+        world.pass_until(|| renewals() >= wanted).await;
         breathe().await;
     }
     assert!(election.is_leader() && election.term() == term);
@@ -118,8 +118,8 @@ async fn handlers_that_merely_wait_keep_the_lease() {
 
 #[tokio::test]
 async fn a_post_whose_handler_takes_too_long_stays_and_is_tried_again() {
-    let desk = Desk::new();
-    let (candidate, _) = candidate(&desk);
+    let world = World::new();
+    let (candidate, _) = candidate(&world);
     let (told, mut heard) = mpsc::unbounded_channel();
     let election = candidate
         .election("invoices")
@@ -139,7 +139,7 @@ async fn a_post_whose_handler_takes_too_long_stays_and_is_tried_again() {
         .await
         .unwrap();
     election.post("c", "1", "k").await.unwrap();
-    desk.pass_until(|| election.message_counts().handled == 1).await;
+    world.pass_until(|| election.message_counts().handled == 1).await;
     assert_eq!([heard.try_recv(), heard.try_recv()], [Ok(1), Ok(2)], "each was ended");
     assert_eq!(election.message_counts().failed, 2);
     assert!(election.is_leader(), "it harms nothing else");
@@ -161,8 +161,8 @@ impl Drop for Dropped {
 
 #[tokio::test]
 async fn handlers_are_told_of_the_loss_and_the_lease_waits_for_them() {
-    let desk = Desk::new();
-    let (candidate, store) = candidate(&desk);
+    let world = World::new();
+    let (candidate, store) = candidate(&world);
     let (told, mut heard) = mpsc::unbounded_channel();
     let handle = move |message: Message| {
         let told = told.clone();
@@ -201,8 +201,8 @@ async fn handlers_are_told_of_the_loss_and_the_lease_waits_for_them() {
 
 #[tokio::test]
 async fn a_timeout_of_nothing_is_refused() {
-    let desk = Desk::new();
-    let (candidate, _) = candidate(&desk);
+    let world = World::new();
+    let (candidate, _) = candidate(&world);
     let builder = candidate.election("invoices").post_timeout(Duration::ZERO);
     let built = builder.on_post("c", |_| async { Ok::<(), String>(()) }).build();
     assert!(built.unwrap_err().to_string().contains("at least 1ms"));

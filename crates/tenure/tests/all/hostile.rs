@@ -11,7 +11,7 @@ use std::time::Duration;
 use tenure::{Candidate, ErrorKind, MemoryStore, Reason, Tenure};
 use tokio::sync::{Notify, oneshot};
 
-use crate::common::{self, Desk, Mood, TTL, eventually};
+use crate::common::{self, Mood, TTL, World, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -80,17 +80,17 @@ async fn a_subscriber_that_blocks_stalls_neither_renewals_nor_the_news() {
     let gate = Arc::new(Gate::default());
     BLOCKED.set(gate.clone()).ok().unwrap();
     tracing::subscriber::set_global_default(Blocking).unwrap();
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let election = candidate.election(BLOCKED_ELECTION).ttl(TTL).build().unwrap();
     let tenure = tokio::time::timeout(PATIENCE, election.campaign()).await.unwrap().unwrap();
     eventually("the subscriber blocks", || gate.waiting.load(Ordering::SeqCst) > 0).await;
     let renewals = || store.verbs().iter().filter(|verb| **verb == "renew").count();
-    desk.pass_until(|| renewals() >= 5).await;
+    world.pass_until(|| renewals() >= 5).await;
     assert!(tenure.is_current(), "the lease is renewed while the log hangs");
     store.set(Mood::Hanging);
     let mut told = Box::pin(async { (tenure.lost().await, tenure.ended().await) });
-    desk.pass_until(|| poll_once(&mut told).is_ready()).await;
+    world.pass_until(|| poll_once(&mut told).is_ready()).await;
     assert!(!tenure.is_current());
     drop(told);
     store.set(Mood::Well);
@@ -112,8 +112,8 @@ impl Wake for BlockingWaker {
 
 #[tokio::test]
 async fn a_waker_that_blocks_stalls_nobody_else() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let first = candidate.election("first").ttl(TTL).build().unwrap();
     let second = candidate.election("second").ttl(TTL).build().unwrap();
     let (one, two) = (first.campaign().await.unwrap(), second.campaign().await.unwrap());
@@ -126,7 +126,7 @@ async fn a_waker_that_blocks_stalls_nobody_else() {
     // Another election of the same candidate goes on, and its work is told.
     let renewals = || store.verbs().iter().filter(|verb| **verb == "renew").count();
     let before = renewals();
-    desk.pass_until(|| renewals() >= before + 3).await;
+    world.pass_until(|| renewals() >= before + 3).await;
     second.stop().now_or_later().await;
     let reason = tokio::time::timeout(PATIENCE, two.lost()).await.expect("it is told");
     assert_eq!(reason, Reason::Resigned);
@@ -156,8 +156,8 @@ impl Wake for ReentrantWaker {
 
 #[tokio::test]
 async fn a_waker_that_calls_back_and_panics_harms_nobody() {
-    let desk = Desk::new();
-    let (candidate, _) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, _) = world.candidate("a");
     let first = candidate.election("first").ttl(TTL).build().unwrap();
     let second = candidate.election("second").ttl(TTL).start().await.unwrap();
     let (one, two) = (first.campaign().await.unwrap(), second.campaign().await.unwrap());
@@ -176,8 +176,8 @@ async fn a_waker_that_calls_back_and_panics_harms_nobody() {
 
 #[tokio::test]
 async fn work_learns_of_the_end_of_its_trust_though_the_driver_stands_still() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.untended_candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.untended_candidate("a");
     let election = candidate.election("invoices").ttl(TTL).build().unwrap();
     let tenure = election.campaign().await.unwrap();
     let running = election.clone();
@@ -186,9 +186,9 @@ async fn work_learns_of_the_end_of_its_trust_though_the_driver_stands_still() {
     tokio::task::yield_now().await;
     // A store that blocks its thread is a bug, and the thread is the driver's.
     store.set(Mood::Blocking);
-    desk.clock.advance(Duration::from_secs(1));
+    world.clock.advance(Duration::from_secs(1));
     eventually("the driver stands still", || store.is_blocked()).await;
-    desk.clock.advance(TTL * 2);
+    world.clock.advance(TTL * 2);
     let told = async { (tenure.lost().await, tenure.ended().await) };
     tokio::time::timeout(PATIENCE, told).await.expect("the work is told");
     let ended = tokio::time::timeout(PATIENCE, work).await.expect("the work is ended");
@@ -203,8 +203,8 @@ fn no_lease_is_kept_for_work_of_lead_that_blocks_from_its_first_poll_on() {
     // An unbiased choice got it right now and then.
     for round in 0..8 {
         runtime.block_on(async {
-            let desk = Desk::new();
-            let (candidate, _) = desk.candidate("a");
+            let world = World::new();
+            let (candidate, _) = world.candidate("a");
             let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
             let (gate, blocked) = (Arc::new(Gate::default()), Arc::new(AtomicBool::new(false)));
             let thread = std::thread::spawn({
@@ -223,14 +223,14 @@ fn no_lease_is_kept_for_work_of_lead_that_blocks_from_its_first_poll_on() {
                 }
             });
             eventually("the work", || blocked.load(Ordering::SeqCst)).await;
-            let next = desk.election("b").start().await.unwrap();
-            desk.pass_until(|| next.is_leader()).await;
+            let next = world.election("b").start().await.unwrap();
+            world.pass_until(|| next.is_leader()).await;
             assert!(!election.is_leader(), "round {round}");
             election.stop().now_or_later().await;
             gate.open();
             tokio::time::timeout(PATIENCE, async {
                 while !thread.is_finished() {
-                    desk.clock.advance(Duration::from_millis(10));
+                    world.clock.advance(Duration::from_millis(10));
                     tokio::task::yield_now().await;
                 }
             })
@@ -243,8 +243,8 @@ fn no_lease_is_kept_for_work_of_lead_that_blocks_from_its_first_poll_on() {
 
 #[tokio::test]
 async fn work_that_ends_while_it_winds_up_has_been_done_and_is_not_run_again() {
-    let desk = Desk::new();
-    let (candidate, _) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, _) = world.candidate("a");
     let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let runs = Arc::new(AtomicUsize::new(0));
     let began = Arc::new(Notify::new());
@@ -286,18 +286,18 @@ async fn lead_says_so_when_nobody_acts_for_the_candidate_any_more() {
 
 #[tokio::test]
 async fn a_name_that_was_just_dropped_can_be_started_again() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let mut terms = Vec::new();
     for round in 0..50 {
         // Now and then the store is down, and the one before takes its time to leave.
         store.set(if round % 10 == 9 { Mood::Failing } else { Mood::Well });
         let election = candidate.election("invoices").ttl(TTL).at_once().build().unwrap();
         let mut start = Box::pin(election.start());
-        desk.pass_until(|| poll_once(&mut start).is_ready()).await;
+        world.pass_until(|| poll_once(&mut start).is_ready()).await;
         drop(start);
         store.set(Mood::Well);
-        desk.pass_until(|| election.is_leader()).await;
+        world.pass_until(|| election.is_leader()).await;
         terms.push(election.term().unwrap());
         let error = candidate.election("invoices").build().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "but not twice at the same time");

@@ -12,7 +12,7 @@ use tenure::core::{
 use tenure::{Candidate, Election, Event, MemoryStore, Message, Messenger};
 use tokio::sync::{Notify, mpsc};
 
-use crate::common::{Desk, TTL, breathe, event, eventually, leads};
+use crate::common::{TTL, World, breathe, event, eventually, leads};
 
 /// How long the tests wait for what ought to happen at once.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -147,9 +147,9 @@ async fn a_slow_handler_holds_up_its_own_channel_only_and_what_is_too_much_is_co
 
 #[tokio::test]
 async fn nothing_is_handled_after_the_loss_and_the_lease_waits_for_what_is_at_work() {
-    let desk = Desk::new();
-    let carrier = Arc::new(Carrier::new(&desk));
-    let candidate = candidate(&desk, &carrier, "a");
+    let world = World::new();
+    let carrier = Arc::new(Carrier::new(&world));
+    let candidate = candidate(&world, &carrier, "a");
     let (begun, mut begins) = mpsc::unbounded_channel();
     let go_on = Arc::new(Notify::new());
     let finished = Arc::new(AtomicU32::new(0));
@@ -191,9 +191,9 @@ async fn nothing_is_handled_after_the_loss_and_the_lease_waits_for_what_is_at_wo
 
 #[tokio::test]
 async fn a_handler_that_does_not_end_is_dropped_when_trust_does() {
-    let desk = Desk::new();
-    let carrier = Arc::new(Carrier::new(&desk));
-    let candidate = candidate(&desk, &carrier, "a");
+    let world = World::new();
+    let carrier = Arc::new(Carrier::new(&world));
+    let candidate = candidate(&world, &carrier, "a");
     let dropped = Arc::new(AtomicBool::new(false));
     let election = candidate.election("invoices").ttl(TTL).at_once().on_notify("c", {
         let dropped = dropped.clone();
@@ -211,7 +211,7 @@ async fn a_handler_that_does_not_end_is_dropped_when_trust_does() {
     breathe().await;
     carrier.fail.store(true, Ordering::SeqCst);
     let mut over = false;
-    pass_until(&desk, &candidate, || {
+    pass_until(&world, &candidate, || {
         over |= matches!(try_event(&mut events), Some(Event::SteppedDown { .. }));
         over
     })
@@ -221,10 +221,10 @@ async fn a_handler_that_does_not_end_is_dropped_when_trust_does() {
 
 #[tokio::test]
 async fn a_candidate_that_can_not_listen_gives_the_lease_back_and_never_led() {
-    let desk = Desk::new();
-    let carrier = Arc::new(Carrier::new(&desk));
+    let world = World::new();
+    let carrier = Arc::new(Carrier::new(&world));
     carrier.listen(Mood::Fails);
-    let candidate = candidate(&desk, &carrier, "deaf");
+    let candidate = candidate(&world, &carrier, "deaf");
     let told = Arc::new(Mutex::new(Vec::new()));
     let election = candidate
         .election("invoices")
@@ -242,7 +242,7 @@ async fn a_candidate_that_can_not_listen_gives_the_lease_back_and_never_led() {
     assert!(!election.is_leader());
     let mut seen = Vec::new();
     let released = || carrier.verbs().iter().filter(|verb| **verb == "release").count();
-    pass_until(&desk, &candidate, || released() == 2).await;
+    pass_until(&world, &candidate, || released() == 2).await;
     while let Some(event) = try_event(&mut events) {
         seen.push(event.name());
     }
@@ -256,15 +256,15 @@ async fn a_candidate_that_can_not_listen_gives_the_lease_back_and_never_led() {
     assert!(aside >= TTL / 3, "it stepped back for {aside:?} only");
     // Once it can listen, it leads.
     carrier.listen(Mood::Well);
-    pass_until(&desk, &candidate, || election.is_leader()).await;
+    pass_until(&world, &candidate, || election.is_leader()).await;
 }
 
 #[tokio::test]
 async fn a_candidate_whose_listening_hangs_does_not_lead_and_is_not_waited_for() {
-    let desk = Desk::new();
-    let carrier = Arc::new(Carrier::new(&desk));
+    let world = World::new();
+    let carrier = Arc::new(Carrier::new(&world));
     carrier.listen(Mood::Hangs);
-    let candidate = candidate(&desk, &carrier, "a");
+    let candidate = candidate(&world, &carrier, "a");
     let election = candidate.election("invoices").ttl(TTL).at_once().on_notify("c", |_| ());
     let election = election.build().unwrap();
     let mut events = election.events();
@@ -276,8 +276,8 @@ async fn a_candidate_whose_listening_hangs_does_not_lead_and_is_not_waited_for()
                 async move { election.start().await }
             });
             let mut failed = None;
-            let began = desk.now();
-            pass_until(&desk, &candidate, || {
+            let began = world.now();
+            pass_until(&world, &candidate, || {
                 while let Some(event) = try_event(&mut events) {
                     assert!(!matches!(event, Event::Elected { .. }), "it is deaf");
                     if let Event::ListenFailed { error, .. } = event {
@@ -287,7 +287,7 @@ async fn a_candidate_whose_listening_hangs_does_not_lead_and_is_not_waited_for()
                 failed.is_some()
             })
             .await;
-            let waited = desk.now() - began;
+            let waited = world.now() - began;
             assert!(waited <= TTL / 6 + Duration::from_millis(50), "it waited {waited:?}");
             let error = failed.unwrap();
             assert!(error.contains("took more than 500ms"), "{error}");
@@ -296,15 +296,15 @@ async fn a_candidate_whose_listening_hangs_does_not_lead_and_is_not_waited_for()
         .await;
     // The next try finds nothing in its way, although the last one never ended.
     carrier.listen(Mood::Well);
-    pass_until(&desk, &candidate, || election.is_leader()).await;
+    pass_until(&world, &candidate, || election.is_leader()).await;
 }
 
 #[tokio::test]
 async fn a_store_that_will_never_let_it_listen_is_an_error_of_start() {
-    let desk = Desk::new();
-    let carrier = Arc::new(Carrier::new(&desk));
+    let world = World::new();
+    let carrier = Arc::new(Carrier::new(&world));
     carrier.listen(Mood::Denies);
-    let candidate = candidate(&desk, &carrier, "a");
+    let candidate = candidate(&world, &carrier, "a");
     let election = candidate.election("invoices").ttl(TTL).at_once().on_notify("c", |_| ());
     let error = election.start().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
@@ -358,9 +358,9 @@ async fn a_leader_that_handles_posts_gives_its_lease_back_when_it_is_told_to() {
 
 #[tokio::test]
 async fn a_post_that_fails_holds_up_its_channel_until_it_is_dead_and_can_be_replayed() {
-    let desk = Desk::new();
-    let carrier = Arc::new(Carrier::new(&desk));
-    let candidate = candidate(&desk, &carrier, "a");
+    let world = World::new();
+    let carrier = Arc::new(Carrier::new(&world));
+    let candidate = candidate(&world, &carrier, "a");
     let (tell, mut heard) = ear();
     let mended = Arc::new(AtomicBool::new(false));
     let handler = {
@@ -382,7 +382,7 @@ async fn a_post_that_fails_holds_up_its_channel_until_it_is_dead_and_can_be_repl
     messenger.post("c", "\"bad\"", "1").await.unwrap();
     messenger.post("c", "\"good\"", "2").await.unwrap();
     let mut seen = Vec::new();
-    pass_until(&desk, &candidate, || {
+    pass_until(&world, &candidate, || {
         while let Ok(message) = heard.try_recv() {
             seen.push((message.payload, message.attempt));
         }
@@ -404,9 +404,9 @@ async fn a_post_that_fails_holds_up_its_channel_until_it_is_dead_and_can_be_repl
 
 #[tokio::test]
 async fn what_a_leader_did_not_acknowledge_comes_again_to_its_successor() {
-    let desk = Desk::new();
-    let carrier = Arc::new(Carrier::new(&desk));
-    let first = candidate(&desk, &carrier, "a");
+    let world = World::new();
+    let carrier = Arc::new(Carrier::new(&world));
+    let first = candidate(&world, &carrier, "a");
     let (tell, mut heard) = ear();
     let election = first.election("invoices").ttl(TTL).at_once().on_post("c", {
         let tell = tell.clone();
@@ -420,14 +420,14 @@ async fn what_a_leader_did_not_acknowledge_comes_again_to_its_successor() {
     assert_eq!(next(&mut heard).await.attempt, 1);
     // It is cut off from the store; trust ends, and the handler is dropped.
     carrier.fail.store(true, Ordering::SeqCst);
-    let other = Arc::new(Carrier::new(&desk));
-    let second = candidate(&desk, &other, "b");
+    let other = Arc::new(Carrier::new(&world));
+    let second = candidate(&world, &other, "b");
     let successor = second.election("invoices").ttl(TTL).at_once().on_post("c", move |message| {
         tell(message);
         async { Ok::<(), String>(()) }
     });
     let successor = successor.start().await.unwrap();
-    pass_until(&desk, &second, || successor.is_leader()).await;
+    pass_until(&world, &second, || successor.is_leader()).await;
     let again = next(&mut heard).await;
     assert_eq!((again.attempt, again.key.as_deref()), (2, Some("k")));
     assert_eq!(Some(again.term), successor.term());
@@ -436,9 +436,9 @@ async fn what_a_leader_did_not_acknowledge_comes_again_to_its_successor() {
 
 #[tokio::test]
 async fn an_acknowledgement_is_asked_for_until_the_store_has_answered() {
-    let desk = Desk::new();
-    let carrier = Arc::new(Carrier::new(&desk));
-    let candidate = candidate(&desk, &carrier, "a");
+    let world = World::new();
+    let carrier = Arc::new(Carrier::new(&world));
+    let candidate = candidate(&world, &carrier, "a");
     let (tell, mut heard) = ear();
     let election = candidate.election("invoices").ttl(TTL).at_once().on_post("c", move |message| {
         tell(message);
@@ -448,7 +448,7 @@ async fn an_acknowledgement_is_asked_for_until_the_store_has_answered() {
     carrier.lost_acknowledgements.store(3, Ordering::SeqCst);
     election.post("c", "1", "k").await.unwrap();
     next(&mut heard).await;
-    pass_until(&desk, &candidate, || election.message_counts().handled == 1).await;
+    pass_until(&world, &candidate, || election.message_counts().handled == 1).await;
     assert_eq!(carrier.lost_acknowledgements.load(Ordering::SeqCst), 0);
     assert!(heard.try_recv().is_err(), "it was handled once");
     assert!(election.messenger().unwrap().backlog().await.unwrap().is_empty());
@@ -468,7 +468,7 @@ async fn bad_input_is_refused_with_a_sentence_before_anything_starts_or_is_sent(
     assert!(says(builder().on_notify(&*long, |_| ()).build()).contains("at most 255"));
     assert!(says(builder().on_post("", ok).build()).contains("channel is empty"));
     assert!(says(builder().on_post("c", ok).post_tries(0).build()).contains("at least 1"));
-    let (candidate, _) = Desk::new().candidate("a");
+    let (candidate, _) = World::new().candidate("a");
     let mute = candidate.election("e").on_notify("c", |_| ()).build();
     assert!(says(mute).contains("carries no messages"));
     let messenger = Messenger::new("e", store.clone()).unwrap();
@@ -504,18 +504,18 @@ impl Drop for OnDrop {
     }
 }
 
-fn candidate(desk: &Desk, carrier: &Arc<Carrier>, label: &str) -> Candidate {
-    let clock = Arc::new(desk.clock.clone());
+fn candidate(world: &World, carrier: &Arc<Carrier>, label: &str) -> Candidate {
+    let clock = Arc::new(world.clock.clone());
     Candidate::builder(carrier.clone()).label(label).clock(clock).build().unwrap()
 }
 
 /// Lets time pass in small steps until `done`.
-async fn pass_until(desk: &Desk, candidate: &Candidate, mut done: impl FnMut() -> bool) {
+async fn pass_until(world: &World, candidate: &Candidate, mut done: impl FnMut() -> bool) {
     for _ in 0..4000 {
         if done() {
             return;
         }
-        desk.clock.advance(Duration::from_millis(10));
+        world.clock.advance(Duration::from_millis(10));
         for _ in 0..3 {
             candidate.synchronize().await;
             breathe().await;
@@ -552,14 +552,14 @@ struct Carrier {
 }
 
 impl Carrier {
-    fn new(desk: &Desk) -> Carrier {
+    fn new(world: &World) -> Carrier {
         Carrier {
-            inner: desk.store.clone(),
+            inner: world.store.clone(),
             mood: Mutex::new(Mood::Well),
             fail: AtomicBool::new(false),
             lost_acknowledgements: AtomicU32::new(0),
             ops: Mutex::default(),
-            clock: desk.clock.clone(),
+            clock: world.clock.clone(),
         }
     }
 

@@ -2,12 +2,12 @@
 
 use tenure::Event;
 
-use crate::common::{Desk, TTL, event};
+use crate::common::{TTL, World, event};
 
 #[tokio::test]
 async fn an_observer_sees_who_leads_and_never_leads_itself() {
-    let desk = Desk::new();
-    let observer = desk.election("watcher").build().unwrap();
+    let world = World::new();
+    let observer = world.election("watcher").build().unwrap();
     let mut seen = observer.events();
     observer.observe().await.unwrap();
     let first = event(&mut seen, |event| match event {
@@ -18,19 +18,19 @@ async fn an_observer_sees_who_leads_and_never_leads_itself() {
     assert_eq!(first, None);
     assert!(!observer.is_leader(), "nobody led, and still it does not");
 
-    let leader = desk.election("a").start().await.unwrap();
-    desk.pass_until(|| observer.last_seen_leader().is_some()).await;
+    let leader = world.election("a").start().await.unwrap();
+    world.pass_until(|| observer.last_seen_leader().is_some()).await;
     assert!(observer.last_seen_leader().unwrap().holder.is(leader.candidate()));
     leader.stop().await.unwrap();
-    desk.pass_until(|| observer.last_seen_leader().is_none()).await;
+    world.pass_until(|| observer.last_seen_leader().is_none()).await;
     assert!(!observer.is_leader());
     observer.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn an_observer_that_starts_takes_part_and_goes_back_when_it_stops() {
-    let desk = Desk::new();
-    let election = desk.election("a").build().unwrap();
+    let world = World::new();
+    let election = world.election("a").build().unwrap();
     election.observe().await.unwrap();
     assert!(!election.is_leader());
     election.start().await.unwrap();
@@ -43,12 +43,12 @@ async fn an_observer_that_starts_takes_part_and_goes_back_when_it_stops() {
 
 #[tokio::test]
 async fn events_carry_the_instant_at_which_they_happened() {
-    let desk = Desk::new();
-    let election = desk.election("a").build().unwrap();
+    let world = World::new();
+    let election = world.election("a").build().unwrap();
     let mut events = election.events();
     election.start().await.unwrap();
-    let then = desk.now();
-    desk.clock.advance(std::time::Duration::from_secs(1));
+    let then = world.now();
+    world.clock.advance(std::time::Duration::from_secs(1));
     let (at, first) = events.next_at().await.unwrap();
     assert!(matches!(first, Event::Campaigning));
     assert_eq!(at, then, "read late, stamped in time");
@@ -56,15 +56,15 @@ async fn events_carry_the_instant_at_which_they_happened() {
 
 #[tokio::test]
 async fn how_long_the_lease_lasts_is_known_though_nothing_changes_hands() {
-    let desk = Desk::new();
-    let leader = desk.election("a").start().await.unwrap();
-    let follower = desk.election("b").start().await.unwrap();
+    let world = World::new();
+    let leader = world.election("a").start().await.unwrap();
+    let follower = world.election("b").start().await.unwrap();
     let left = || follower.last_seen_leader().unwrap().remaining;
-    let started = desk.now();
+    let started = world.now();
     let told = left();
     assert!(told <= TTL);
-    desk.pass_until(|| desk.now() >= started + TTL / 2).await;
+    world.pass_until(|| world.now() >= started + TTL / 2).await;
     assert!(left() < told, "it counts down");
-    desk.pass_until(|| desk.now() >= started + TTL + TTL / 2).await;
+    world.pass_until(|| world.now() >= started + TTL + TTL / 2).await;
     assert!(leader.is_leader() && !left().is_zero(), "and starts again with each renewal seen");
 }

@@ -209,7 +209,7 @@ async fn what_can_not_be_is_refused_with_a_sentence() {
     assert!(error.message().contains("the key is empty"), "{error}");
     let error = one.once_with("v1", OnceOptions::new().tries(0), works).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
-    let (bare, _without_a_ledger) = common::Desk::new().candidate("bare");
+    let (bare, _without_a_ledger) = common::World::new().candidate("bare");
     let bare = bare.election("schema").ttl(common::TTL).build().unwrap();
     let error = bare.once("v1", works).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tenure::{Candidate, Election, ElectionBuilder, Event, Reason};
 use tokio::sync::Notify;
 
-use crate::common::{Desk, Mood, Moody, TTL, breathe, event, eventually, leads};
+use crate::common::{Mood, Moody, TTL, World, breathe, event, eventually, leads};
 
 /// ttl 3 s: the drain is ttl / 6.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -22,25 +22,25 @@ fn poll_once(future: &mut Stopping<'_>) -> Poll<Result<(), tenure::Error>> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-struct Reign {
-    desk: Desk,
+struct Reigning {
+    world: World,
     candidate: Candidate,
     store: Arc<Moody>,
     election: Election,
 }
 
-impl Reign {
-    async fn of(set_up: impl FnOnce(ElectionBuilder) -> ElectionBuilder) -> Reign {
-        let desk = Desk::new();
-        let (candidate, store) = desk.candidate("a");
+impl Reigning {
+    async fn of(set_up: impl FnOnce(ElectionBuilder) -> ElectionBuilder) -> Reigning {
+        let world = World::new();
+        let (candidate, store) = world.candidate("a");
         let builder = set_up(candidate.election("invoices").ttl(TTL));
         let election = builder.start().await.unwrap();
         assert!(election.peek().is_some(), "a lone instance leads");
-        Reign { desk, candidate, store, election }
+        Reigning { world, candidate, store, election }
     }
 
-    async fn plain() -> Reign {
-        Reign::of(|builder| builder).await
+    async fn plain() -> Reigning {
+        Reigning::of(|builder| builder).await
     }
 
     fn released(&self) -> bool {
@@ -57,15 +57,15 @@ impl Reign {
 
     /// Stops, and sees the lease kept for exactly the drain.
     async fn is_kept_for_the_drain(&self) {
-        let began = self.desk.now();
+        let began = self.world.now();
         let mut stop: Stopping<'_> = Box::pin(self.election.stop());
         assert!(poll_once(&mut stop).is_pending());
         self.settle().await;
         assert!(!self.released(), "somebody was told that this instance leads");
         assert!(!self.election.is_leader(), "and nothing new may be started");
         assert!(self.election.winding_up().is_some());
-        self.desk.pass_until(|| self.released()).await;
-        let kept = self.desk.now() - began;
+        self.world.pass_until(|| self.released()).await;
+        let kept = self.world.now() - began;
         assert!(kept >= DRAIN && kept < DRAIN * 2, "{kept:?}");
         assert!(self.store.verbs().iter().all(|verb| *verb != "renew") || kept < TTL);
         stop.await.unwrap();
@@ -84,7 +84,7 @@ impl Reign {
 
 #[tokio::test]
 async fn a_reign_that_answered_true_keeps_its_lease_for_the_drain() {
-    let reign = Reign::plain().await;
+    let reign = Reigning::plain().await;
     assert!(reign.election.is_leader());
     reign.is_kept_for_the_drain().await;
 }
@@ -94,7 +94,7 @@ async fn every_public_answer_is_relied_upon() {
     let ask: [fn(&Election) -> bool; 3] =
         [Election::is_leader, |e| e.term().is_some(), |e| e.standing().is_some()];
     for ask in ask {
-        let reign = Reign::plain().await;
+        let reign = Reigning::plain().await;
         assert!(ask(&reign.election));
         reign.is_kept_for_the_drain().await;
     }
@@ -102,7 +102,7 @@ async fn every_public_answer_is_relied_upon() {
 
 #[tokio::test]
 async fn those_who_only_look_hold_up_nobody() {
-    let reign = Reign::plain().await;
+    let reign = Reigning::plain().await;
     assert!(reign.election.peek().is_some());
     let _events = reign.election.peek_events();
     assert!(format!("{:?}", reign.election).contains("invoices"));
@@ -118,8 +118,8 @@ async fn those_who_only_look_hold_up_nobody() {
 #[tokio::test]
 async fn a_feed_that_tells_of_the_election_is_relied_upon_and_one_for_showing_is_not() {
     for (acts, feed) in [(true, "events"), (true, "changes"), (false, "peek")] {
-        let desk = Desk::new();
-        let (candidate, store) = desk.candidate("a");
+        let world = World::new();
+        let (candidate, store) = world.candidate("a");
         let election = candidate.election("invoices").ttl(TTL).build().unwrap();
         let (mut events, mut changes, mut peek) = (None, None, None);
         match feed {
@@ -128,7 +128,7 @@ async fn a_feed_that_tells_of_the_election_is_relied_upon_and_one_for_showing_is
             _ => peek = Some(election.peek_events()),
         }
         election.start().await.unwrap();
-        let reign = Reign { desk, candidate, store, election };
+        let reign = Reigning { world, candidate, store, election };
         if acts {
             reign.is_kept_for_the_drain().await;
         } else {
@@ -140,17 +140,17 @@ async fn a_feed_that_tells_of_the_election_is_relied_upon_and_one_for_showing_is
 
 #[tokio::test]
 async fn a_feed_that_was_dropped_before_the_election_tells_nobody() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let election = candidate.election("invoices").ttl(TTL).build().unwrap();
     drop(election.events());
     election.start().await.unwrap();
-    Reign { desk, candidate, store, election }.is_given_back_at_once().await;
+    Reigning { world, candidate, store, election }.is_given_back_at_once().await;
 }
 
 #[tokio::test]
 async fn done_gives_the_lease_back_before_the_drain_is_over() {
-    let reign = Reign::plain().await;
+    let reign = Reigning::plain().await;
     let term = reign.election.term().unwrap();
     let mut stop: Stopping<'_> = Box::pin(reign.election.stop());
     assert!(poll_once(&mut stop).is_pending());
@@ -167,14 +167,14 @@ async fn done_gives_the_lease_back_before_the_drain_is_over() {
 
 #[tokio::test]
 async fn done_while_leading_counts_for_the_answers_before_it_only() {
-    let reign = Reign::plain().await;
+    let reign = Reigning::plain().await;
     let term = reign.election.term().unwrap();
     reign.election.done(term).unwrap();
     reign.settle().await;
     assert!(reign.election.is_leader(), "it leads on, and this answer counts again");
     reign.is_kept_for_the_drain().await;
 
-    let reign = Reign::plain().await;
+    let reign = Reigning::plain().await;
     let term = reign.election.term().unwrap();
     reign.election.done(term).unwrap();
     reign.is_given_back_at_once().await;
@@ -182,60 +182,60 @@ async fn done_while_leading_counts_for_the_answers_before_it_only() {
 
 #[tokio::test]
 async fn at_once_is_the_static_form_of_done() {
-    let reign = Reign::of(ElectionBuilder::at_once).await;
+    let reign = Reigning::of(ElectionBuilder::at_once).await;
     assert!(reign.election.is_leader());
     reign.is_given_back_at_once().await;
 }
 
 #[tokio::test]
 async fn a_renewal_keeps_what_was_told() {
-    let reign = Reign::plain().await;
+    let reign = Reigning::plain().await;
     assert!(reign.election.is_leader());
     let renewals = || reign.store.verbs().iter().filter(|verb| **verb == "renew").count();
-    reign.desk.pass_until(|| renewals() >= 3).await;
-    let began = reign.desk.now();
+    reign.world.pass_until(|| renewals() >= 3).await;
+    let began = reign.world.now();
     let mut stop: Stopping<'_> = Box::pin(reign.election.stop());
     assert!(poll_once(&mut stop).is_pending());
     reign.settle().await;
     assert!(!reign.released());
-    reign.desk.pass_until(|| reign.released()).await;
-    assert!(reign.desk.now() - began >= DRAIN);
+    reign.world.pass_until(|| reign.released()).await;
+    assert!(reign.world.now() - began >= DRAIN);
 }
 
 #[tokio::test]
 async fn nobody_else_leads_before_the_drain_is_over() {
-    let reign = Reign::plain().await;
-    let next = reign.desk.election("b").start().await.unwrap();
+    let reign = Reigning::plain().await;
+    let next = reign.world.election("b").start().await.unwrap();
     assert!(reign.election.is_leader());
-    let began = reign.desk.now();
+    let began = reign.world.now();
     let mut stop: Stopping<'_> = Box::pin(reign.election.stop());
     assert!(poll_once(&mut stop).is_pending());
-    reign.desk.pass_until(|| next.is_leader()).await;
-    assert!(reign.desk.now() - began >= DRAIN);
+    reign.world.pass_until(|| next.is_leader()).await;
+    assert!(reign.world.now() - began >= DRAIN);
     stop.await.unwrap();
 }
 
 #[tokio::test]
 async fn a_drop_keeps_the_lease_for_the_drain_too() {
-    let reign = Reign::plain().await;
+    let reign = Reigning::plain().await;
     assert!(reign.election.is_leader());
-    let began = reign.desk.now();
-    let Reign { desk, candidate, store, election } = reign;
+    let began = reign.world.now();
+    let Reigning { world, candidate, store, election } = reign;
     drop(election);
     for _ in 0..20 {
         candidate.synchronize().await;
         breathe().await;
     }
     assert!(!store.verbs().contains(&"release"));
-    desk.pass_until(|| store.verbs().contains(&"release")).await;
-    assert!(desk.now() - began >= DRAIN);
+    world.pass_until(|| store.verbs().contains(&"release")).await;
+    assert!(world.now() - began >= DRAIN);
 }
 
 /// The callbacks end after every handle is gone, that of the candidate, too.
 #[tokio::test]
 async fn the_lease_of_a_dropped_candidate_is_given_back_when_on_lost_returns() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.untended_candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.untended_candidate("a");
     let builder = candidate.election("invoices").ttl(TTL);
     let builder = builder.on_elected(|_| {}).on_lost(|_| tokio::task::yield_now());
     let election = builder.start().await.unwrap();
@@ -246,29 +246,29 @@ async fn the_lease_of_a_dropped_candidate_is_given_back_when_on_lost_returns() {
 
 #[tokio::test]
 async fn after_a_forced_step_down_the_lease_of_those_who_were_told_runs_out() {
-    let reign = Reign::of(|builder| builder.fail_closed(true)).await;
+    let reign = Reigning::of(|builder| builder.fail_closed(true)).await;
     assert!(reign.election.is_leader());
     let mut events = reign.election.events();
     reign.store.set(Mood::Failing);
-    reign.desk.pass_until(|| !reign.election.is_leader()).await;
+    reign.world.pass_until(|| !reign.election.is_leader()).await;
     reign.store.set(Mood::Well);
     let reason = event(&mut events, |event| match event {
         Event::Draining { reason, .. } => Some(reason),
         _ => None,
     });
     assert_eq!(reason.await, Reason::RenewalFailed);
-    let next = reign.desk.election("b").start().await.unwrap();
-    reign.desk.pass_until(|| reign.election.is_leader() || next.is_leader()).await;
+    let next = reign.world.election("b").start().await.unwrap();
+    reign.world.pass_until(|| reign.election.is_leader() || next.is_leader()).await;
     assert!(!reign.released(), "it was not released on behalf of those who were told");
 }
 
 #[tokio::test]
 async fn after_a_forced_step_down_nobody_was_told_of_the_lease_is_given_back() {
-    let reign = Reign::of(|builder| builder.fail_closed(true)).await;
+    let reign = Reigning::of(|builder| builder.fail_closed(true)).await;
     reign.store.set(Mood::Failing);
-    reign.desk.pass_until(|| reign.election.peek().is_none()).await;
+    reign.world.pass_until(|| reign.election.peek().is_none()).await;
     reign.store.set(Mood::Well);
-    reign.desk.pass_until(|| reign.released()).await;
+    reign.world.pass_until(|| reign.released()).await;
 }
 
 #[tokio::test]
@@ -276,7 +276,7 @@ async fn an_on_lost_that_returned_is_done_for_the_whole_reign() {
     let finish = Arc::new(Notify::new());
     let told = Arc::new(AtomicUsize::new(0));
     let (waits, counts) = (finish.clone(), told.clone());
-    let reign = Reign::of(|builder| {
+    let reign = Reigning::of(|builder| {
         builder.on_elected(|_| {}).on_lost(move |_| {
             let (waits, counts) = (waits.clone(), counts.clone());
             async move {
@@ -299,18 +299,18 @@ async fn an_on_lost_that_returned_is_done_for_the_whole_reign() {
 
 #[tokio::test]
 async fn an_on_elected_without_an_on_lost_is_relied_upon() {
-    let reign = Reign::of(|builder| builder.on_elected(|_| {})).await;
+    let reign = Reigning::of(|builder| builder.on_elected(|_| {})).await;
     reign.is_kept_for_the_drain().await;
 }
 
 #[tokio::test]
 async fn the_lease_of_an_on_lost_that_does_not_return_runs_out() {
-    let reign = Reign::of(|builder| builder.on_lost(|_| std::future::pending::<()>())).await;
+    let reign = Reigning::of(|builder| builder.on_lost(|_| std::future::pending::<()>())).await;
     assert!(reign.election.is_leader());
     let mut stop: Stopping<'_> = Box::pin(reign.election.stop());
     let mut answer = None;
     reign
-        .desk
+        .world
         .pass_until(|| match poll_once(&mut stop) {
             Poll::Ready(result) => {
                 answer = Some(result);
@@ -326,20 +326,20 @@ async fn the_lease_of_an_on_lost_that_does_not_return_runs_out() {
 
 #[tokio::test]
 async fn an_on_lost_that_panics_says_nothing_for_those_who_were_told() {
-    let reign = Reign::of(|builder| builder.on_lost(|_| async { panic!("on purpose") })).await;
+    let reign = Reigning::of(|builder| builder.on_lost(|_| async { panic!("on purpose") })).await;
     assert!(reign.election.is_leader());
-    let next = reign.desk.election("b").start().await.unwrap();
+    let next = reign.world.election("b").start().await.unwrap();
     let mut stop: Stopping<'_> = Box::pin(reign.election.stop());
     assert!(poll_once(&mut stop).is_pending());
-    reign.desk.pass_until(|| next.is_leader()).await;
+    reign.world.pass_until(|| next.is_leader()).await;
     assert!(!reign.released());
 }
 
 /// Registered work hands over as soon as it has ended, whatever the drain.
 #[tokio::test]
 async fn registered_work_hands_over_at_once() {
-    let reign = Reign::plain().await;
-    let next = reign.desk.election("b").start().await.unwrap();
+    let reign = Reigning::plain().await;
+    let next = reign.world.election("b").start().await.unwrap();
     let ended = Arc::new(AtomicBool::new(false));
     let tenure = reign.election.campaign().await.unwrap();
     let work = async {
@@ -390,7 +390,7 @@ impl tracing::Subscriber for Warnings {
 #[tokio::test]
 async fn dropping_the_last_handle_warns_only_if_somebody_relies_on_the_reign() {
     for relies in [true, false] {
-        let Reign { election, .. } = Reign::plain().await;
+        let Reigning { election, .. } = Reigning::plain().await;
         assert!(!relies || election.is_leader());
         let another = election.clone();
         let warnings = Warnings::default();

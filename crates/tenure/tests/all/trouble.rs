@@ -10,7 +10,7 @@ use std::time::Duration;
 use tenure::{Candidate, ErrorKind, Event, MemoryStore, Reason};
 use tokio::sync::oneshot;
 
-use crate::common::{Desk, Mined, Mood, TTL, event, eventually};
+use crate::common::{Mined, Mood, TTL, World, event, eventually};
 
 /// How long the tests wait for what ought to happen at once.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,8 +21,8 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
 
 #[tokio::test]
 async fn reads_that_hang_take_no_renewals_place() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let mut events = election.events();
     store.set(Mood::HangingReads);
@@ -37,7 +37,7 @@ async fn reads_that_hang_take_no_renewals_place() {
         });
     }
     let renewals = || store.verbs().iter().filter(|verb| **verb == "renew").count();
-    desk.pass_until(|| renewals() >= 8).await;
+    world.pass_until(|| renewals() >= 8).await;
     assert!(election.is_leader());
     asking.shutdown().await;
     store.set(Mood::Well);
@@ -51,10 +51,10 @@ async fn reads_that_hang_take_no_renewals_place() {
 
 #[tokio::test]
 async fn whoever_campaigns_after_a_stop_is_not_put_out_by_those_who_waited_before_it() {
-    let desk = Desk::new();
-    let (holder, _) = desk.candidate("a");
+    let world = World::new();
+    let (holder, _) = world.candidate("a");
     let holder = holder.election("invoices").ttl(TTL).at_once().start().await.unwrap();
-    let (candidate, _) = desk.candidate("b");
+    let (candidate, _) = world.candidate("b");
     let election = candidate.election("invoices").ttl(TTL).at_once().build().unwrap();
     let mut before = Box::pin(election.campaign());
     assert!(poll_once(before.as_mut()).is_pending());
@@ -72,22 +72,23 @@ async fn whoever_campaigns_after_a_stop_is_not_put_out_by_those_who_waited_befor
 
 #[tokio::test]
 async fn stopping_again_while_the_work_still_runs_is_answered_and_so_is_starting() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let tenure = election.campaign().await.unwrap();
     store.set(Mood::Failing);
     // Lost, aborted, and nobody waits any more: the work goes on all the same.
     let mut first = Box::pin(election.stop());
     let mut answer = None;
-    desk.pass_until(|| match poll_once(first.as_mut()) {
-        Poll::Ready(result) => {
-            answer = Some(result);
-            true
-        }
-        Poll::Pending => false,
-    })
-    .await;
+    world
+        .pass_until(|| match poll_once(first.as_mut()) {
+            Poll::Ready(result) => {
+                answer = Some(result);
+                true
+            }
+            Poll::Pending => false,
+        })
+        .await;
     let error = answer.unwrap().unwrap_err().to_string();
     assert!(error.contains("still runs"), "{error}");
     store.set(Mood::Well);
@@ -97,13 +98,13 @@ async fn stopping_again_while_the_work_still_runs_is_answered_and_so_is_starting
     started.unwrap();
     assert!(!election.is_leader(), "not while the old work runs");
     drop(tenure);
-    desk.pass_until(|| election.is_leader()).await;
+    world.pass_until(|| election.is_leader()).await;
 }
 
 #[tokio::test]
 async fn an_on_error_that_hangs_keeps_nobody_from_being_told() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let (elected, lost) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let count = |counter: &Arc<AtomicUsize>| {
         let counter = counter.clone();
@@ -123,7 +124,7 @@ async fn an_on_error_that_hangs_keeps_nobody_from_being_told() {
         .await
         .unwrap();
     store.set(Mood::Well);
-    desk.pass_until(|| election.is_leader()).await;
+    world.pass_until(|| election.is_leader()).await;
     eventually("on_elected", || elected.load(Ordering::SeqCst) == 1).await;
     assert_eq!(lost.load(Ordering::SeqCst), 0);
     election.stop().await.unwrap();
@@ -132,8 +133,8 @@ async fn an_on_error_that_hangs_keeps_nobody_from_being_told() {
 
 #[tokio::test]
 async fn an_on_change_that_hangs_delays_neither_on_elected_nor_on_lost_nor_the_end() {
-    let desk = Desk::new();
-    let (candidate, _) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, _) = world.candidate("a");
     let said = Arc::new(Mutex::new(Vec::<&str>::new()));
     let say = |what: &'static str| {
         let said = said.clone();
@@ -152,14 +153,14 @@ async fn an_on_change_that_hangs_delays_neither_on_elected_nor_on_lost_nor_the_e
     eventually("on_elected", || said.lock().unwrap().len() == 1).await;
     // It is given the time for winding up, and no more.
     let mut stop = Box::pin(election.stop());
-    desk.pass_until(|| poll_once(stop.as_mut()).is_ready()).await;
+    world.pass_until(|| poll_once(stop.as_mut()).is_ready()).await;
     assert_eq!(*said.lock().unwrap(), ["elected", "lost"]);
 }
 
 #[tokio::test]
 async fn work_of_run_if_leader_that_blocks_its_thread_does_not_keep_the_lease_alive() {
-    let desk = Desk::new();
-    let (candidate, _) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, _) = world.candidate("a");
     let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let release = Arc::new((Mutex::new(false), Condvar::new()));
     let began = Arc::new(AtomicBool::new(false));
@@ -177,8 +178,8 @@ async fn work_of_run_if_leader_that_blocks_its_thread_does_not_keep_the_lease_al
         }
     });
     eventually("the work", || began.load(Ordering::SeqCst)).await;
-    let next = desk.election("b").start().await.unwrap();
-    desk.pass_until(|| next.is_leader()).await;
+    let next = world.election("b").start().await.unwrap();
+    world.pass_until(|| next.is_leader()).await;
     assert!(!election.is_leader());
     *release.0.lock().unwrap() = true;
     release.1.notify_all();

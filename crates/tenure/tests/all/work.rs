@@ -10,12 +10,12 @@ use std::time::Duration;
 use tenure::{Event, Reason, Term};
 use tokio::sync::{Notify, oneshot};
 
-use crate::common::{Desk, Mood, TTL, breathe, event, eventually, leads};
+use crate::common::{Mood, TTL, World, breathe, event, eventually, leads};
 
 #[tokio::test]
 async fn a_lease_is_given_back_only_when_the_work_has_ended() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let tenure = election.campaign().await.unwrap();
     let stopping = tokio::task::LocalSet::new();
@@ -39,8 +39,8 @@ async fn a_lease_is_given_back_only_when_the_work_has_ended() {
 
 #[tokio::test]
 async fn work_that_does_not_end_is_aborted_and_its_lease_never_released() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let tenure = election.campaign().await.unwrap();
     let (done, stopped) = oneshot::channel();
@@ -52,7 +52,7 @@ async fn work_that_does_not_end_is_aborted_and_its_lease_never_released() {
     let mut stopped = Some(stopped);
     let mut result = None;
     local
-        .run_until(desk.pass_until(|| {
+        .run_until(world.pass_until(|| {
             result = stopped.as_mut().and_then(|stopped| stopped.try_recv().ok());
             result.is_some()
         }))
@@ -66,8 +66,8 @@ async fn work_that_does_not_end_is_aborted_and_its_lease_never_released() {
 
 #[tokio::test]
 async fn lead_runs_the_work_in_each_reign_and_stops_it_on_loss() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let terms = Arc::new(Mutex::new(Vec::<u64>::new()));
     let (ended, over) = oneshot::channel();
@@ -90,9 +90,9 @@ async fn lead_runs_the_work_in_each_reign_and_stops_it_on_loss() {
     let count = || terms.lock().unwrap().len();
     local.run_until(eventually("the first reign", || count() == 1)).await;
     store.set(Mood::Failing);
-    local.run_until(desk.pass_until(|| !election.is_leader())).await;
+    local.run_until(world.pass_until(|| !election.is_leader())).await;
     store.set(Mood::Well);
-    local.run_until(desk.pass_until(|| count() == 2)).await;
+    local.run_until(world.pass_until(|| count() == 2)).await;
     assert_eq!(*terms.lock().unwrap(), [1, 2], "a new reign, a new term");
     local
         .run_until(async {
@@ -101,7 +101,7 @@ async fn lead_runs_the_work_in_each_reign_and_stops_it_on_loss() {
             let mut done = false;
             while !done {
                 done = tokio::time::timeout(Duration::from_millis(1), &mut stopped).await.is_ok();
-                desk.clock.advance(Duration::from_millis(10));
+                world.clock.advance(Duration::from_millis(10));
             }
         })
         .await;
@@ -111,8 +111,8 @@ async fn lead_runs_the_work_in_each_reign_and_stops_it_on_loss() {
 /// Work that stays winds up when it is told to, and begins again in the next reign.
 #[tokio::test]
 async fn lead_each_goes_on_after_a_resignation_and_ends_with_a_stop_or_an_error() {
-    let desk = Desk::new();
-    let (candidate, _) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, _) = world.candidate("a");
     let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
     let terms = Mutex::new(Vec::<u64>::new());
     let count = || terms.lock().unwrap().len();
@@ -123,22 +123,24 @@ async fn lead_each_goes_on_after_a_resignation_and_ends_with_a_stop_or_an_error(
             Ok::<(), tenure::Error>(())
         }
     }));
-    desk.pass_until(|| poll_once(&mut staying).is_pending() && count() == 1).await;
+    world.pass_until(|| poll_once(&mut staying).is_pending() && count() == 1).await;
     let mut resign = Box::pin(election.resign());
-    desk.pass_until(|| {
-        assert!(poll_once(&mut staying).is_pending(), "it is not over");
-        poll_once(&mut resign).is_ready()
-    })
-    .await;
-    desk.pass_until(|| poll_once(&mut staying).is_pending() && count() == 2).await;
+    world
+        .pass_until(|| {
+            assert!(poll_once(&mut staying).is_pending(), "it is not over");
+            poll_once(&mut resign).is_ready()
+        })
+        .await;
+    world.pass_until(|| poll_once(&mut staying).is_pending() && count() == 2).await;
     let mut stop = Box::pin(election.stop());
     let (mut stopped, mut ended) = (false, false);
-    desk.pass_until(|| {
-        stopped = stopped || poll_once(&mut stop).is_ready();
-        ended = ended || matches!(poll_once(&mut staying), Poll::Ready(Ok(())));
-        stopped && ended
-    })
-    .await;
+    world
+        .pass_until(|| {
+            stopped = stopped || poll_once(&mut stop).is_ready();
+            ended = ended || matches!(poll_once(&mut staying), Poll::Ready(Ok(())));
+            stopped && ended
+        })
+        .await;
     assert_eq!(*terms.lock().unwrap(), [1, 2]);
 
     election.start().await.unwrap();
@@ -165,8 +167,8 @@ fn poll_once<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
 
 #[tokio::test]
 async fn lead_returns_what_the_work_returns() {
-    let desk = Desk::new();
-    let election = desk.election("a").build().unwrap();
+    let world = World::new();
+    let election = world.election("a").build().unwrap();
     let value = election.lead(|tenure| async move { tenure.term().get() * 10 }).await.unwrap();
     assert_eq!(value, Some(10));
     assert_eq!(election.current_leader().await.unwrap(), None, "and gives the lease back");
@@ -174,9 +176,9 @@ async fn lead_returns_what_the_work_returns() {
 
 #[tokio::test]
 async fn a_panic_in_the_work_gives_leadership_up() {
-    let desk = Desk::new();
-    let election = desk.election("a").start().await.unwrap();
-    let next = desk.election("b").start().await.unwrap();
+    let world = World::new();
+    let election = world.election("a").start().await.unwrap();
+    let next = world.election("b").start().await.unwrap();
     let work = {
         let election = election.clone();
         std::thread::spawn(move || {
@@ -191,10 +193,10 @@ async fn a_panic_in_the_work_gives_leadership_up() {
 
 #[tokio::test]
 async fn run_if_leader_runs_only_on_the_leader_and_not_beyond_its_trust() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let leader = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
-    let follower = desk.election("b").start().await.unwrap();
+    let follower = world.election("b").start().await.unwrap();
     assert_eq!(leader.run_if_leader(async { 7 }).await, Some(7));
     assert_eq!(follower.run_if_leader(async { 7 }).await, None);
 
@@ -205,7 +207,7 @@ async fn run_if_leader_runs_only_on_the_leader_and_not_beyond_its_trust() {
         let _guard = guard;
         std::future::pending::<()>().await
     });
-    let passing = desk.pass_until(|| dropped.load(Ordering::Relaxed));
+    let passing = world.pass_until(|| dropped.load(Ordering::Relaxed));
     let (value, ()) = tokio::join!(endless, passing);
     assert_eq!(value, None);
     assert!(!leader.is_leader());
@@ -213,8 +215,8 @@ async fn run_if_leader_runs_only_on_the_leader_and_not_beyond_its_trust() {
 
 #[tokio::test]
 async fn run_if_leader_is_waited_for_before_the_lease_is_given_back() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let (go, gate) = oneshot::channel::<()>();
     let work = election.run_if_leader(async { gate.await.is_ok() });
@@ -233,14 +235,14 @@ async fn run_if_leader_is_waited_for_before_the_lease_is_given_back() {
 
 #[tokio::test]
 async fn callbacks_come_in_order_and_only_for_transitions() {
-    let desk = Desk::new();
+    let world = World::new();
     let told = Arc::new(Mutex::new(Vec::<String>::new()));
     let tell = |what: &'static str| {
         let told = told.clone();
         move |term: Term| told.lock().unwrap().push(format!("{what} {term}"))
     };
     let changed = told.clone();
-    let election = desk
+    let election = world
         .election("a")
         .on_elected(tell("elected"))
         .on_lost({
@@ -260,8 +262,8 @@ async fn callbacks_come_in_order_and_only_for_transitions() {
     let said = told.lock().unwrap().clone();
     assert_eq!(said, ["change Some(1)", "elected 1", "change None", "lost 1"]);
 
-    let follower = desk.election("b").on_lost(tell("never")).start().await.unwrap();
-    let other = desk.election("c").on_lost(tell("never")).start().await.unwrap();
+    let follower = world.election("b").on_lost(tell("never")).start().await.unwrap();
+    let other = world.election("c").on_lost(tell("never")).start().await.unwrap();
     other.stop().await.unwrap();
     follower.stop().await.unwrap();
     assert!(!told.lock().unwrap().contains(&"never 3".to_owned()), "it never led");
@@ -269,8 +271,8 @@ async fn callbacks_come_in_order_and_only_for_transitions() {
 
 #[tokio::test]
 async fn the_lease_is_kept_until_on_lost_has_wound_up() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let (entered, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let election = candidate
         .election("invoices")
@@ -307,9 +309,9 @@ async fn the_lease_is_kept_until_on_lost_has_wound_up() {
 
 #[tokio::test]
 async fn a_panic_in_a_callback_resigns_and_is_reported() {
-    let desk = Desk::new();
+    let world = World::new();
     let errors = Arc::new(Mutex::new(Vec::<String>::new()));
-    let election = desk
+    let election = world
         .election("a")
         .on_elected(|_| async { panic!("on purpose") })
         .on_error({
@@ -326,8 +328,8 @@ async fn a_panic_in_a_callback_resigns_and_is_reported() {
 
 #[tokio::test]
 async fn an_on_elected_that_hangs_neither_delays_renewals_nor_the_loss() {
-    let desk = Desk::new();
-    let (candidate, store) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
     let lost = Arc::new(AtomicUsize::new(0));
     let election = candidate
         .election("invoices")
@@ -344,7 +346,7 @@ async fn an_on_elected_that_hangs_neither_delays_renewals_nor_the_loss() {
         .await
         .unwrap();
     let renewals = || store.verbs().iter().filter(|verb| **verb == "renew").count();
-    desk.pass_until(|| renewals() >= 5).await;
+    world.pass_until(|| renewals() >= 5).await;
     assert!(election.is_leader());
     election.stop().await.unwrap();
     assert_eq!(lost.load(Ordering::Relaxed), 1);
@@ -353,8 +355,8 @@ async fn an_on_elected_that_hangs_neither_delays_renewals_nor_the_loss() {
 /// The work blocks its thread: it can't be told of a loss, so the lease must not be kept for it.
 #[tokio::test]
 async fn a_blocked_runtime_does_not_keep_the_lease_alive() {
-    let desk = Desk::new();
-    let (candidate, _) = desk.candidate("a");
+    let world = World::new();
+    let (candidate, _) = world.candidate("a");
     let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
     let mut events = election.events();
     let release = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
@@ -378,8 +380,8 @@ async fn a_blocked_runtime_does_not_keep_the_lease_alive() {
             });
         }
     });
-    let next = desk.election("b").start().await.unwrap();
-    desk.pass_until(|| next.is_leader()).await;
+    let next = world.election("b").start().await.unwrap();
+    world.pass_until(|| next.is_leader()).await;
     assert!(!election.is_leader());
     let failed = event(&mut events, |event| match event {
         Event::RenewalFailed { error, .. } => Some(error.to_string()),
@@ -393,25 +395,25 @@ async fn a_blocked_runtime_does_not_keep_the_lease_alive() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_that_is_gone_does_not_keep_the_lease_alive() {
-    let desk = Desk::new();
+    let world = World::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let builder = desk.election("a").on_lost(|_| {});
+    let builder = world.election("a").on_lost(|_| {});
     let election = runtime.spawn(builder.start()).await.unwrap().unwrap();
     assert!(election.is_leader());
     std::thread::spawn(move || drop(runtime)).join().unwrap();
-    let next = desk.election("b").start().await.unwrap();
-    desk.pass_until(|| next.is_leader()).await;
+    let next = world.election("b").start().await.unwrap();
+    world.pass_until(|| next.is_leader()).await;
     assert!(!election.is_leader());
 }
 
 #[tokio::test]
 async fn asking_through_the_store_makes_the_leader_resign() {
     use tenure::core::StoreExt;
-    let desk = Desk::new();
-    let first = desk.election("a").start().await.unwrap();
-    let second = desk.election("b").start().await.unwrap();
+    let world = World::new();
+    let first = world.election("a").start().await.unwrap();
+    let second = world.election("b").start().await.unwrap();
     let mut events = first.events();
-    desk.store.ask(first.name(), None).await.unwrap().unwrap();
+    world.store.ask(first.name(), None).await.unwrap().unwrap();
     let reason = event(&mut events, |event| match event {
         Event::SteppedDown { reason, .. } => Some(reason),
         _ => None,

@@ -127,9 +127,9 @@ impl Drop for Fleet<'_> {
 }
 
 /// A line of the journal: what, key, attempt, process.
-type Line = (String, String, u32, u32);
+type Entry = (String, String, u32, u32);
 
-fn journal(dir: &Path) -> Vec<Line> {
+fn journal(dir: &Path) -> Vec<Entry> {
     let text = std::fs::read_to_string(dir.join("journal")).unwrap_or_default();
     let line = |line: &str| {
         let [what, key, attempt, pid] = line.split(' ').collect::<Vec<_>>()[..] else {
@@ -186,7 +186,7 @@ fn keys_under_kills(url: &str, dir: &Path) {
 
 /// Holds the journal and the ledger against what is promised; how many runs died and were tried
 /// again.
-fn judge(lines: &[Line], url: &str) -> usize {
+fn judge(lines: &[Entry], url: &str) -> usize {
     assert!(lines.iter().all(|(what, ..)| what != "overlap"), "two runs at once: {lines:?}");
     // Between a begin and its end there is nothing of anybody else's, save after a death.
     let mut died = 0;

@@ -22,7 +22,7 @@ const TTL: Duration = Duration::from_secs(2);
 
 /// Somebody who led, from when to when it could believe so.
 #[derive(Debug)]
-struct Reign {
+struct SeenReign {
     who: &'static str,
     term: u64,
     from: Time,
@@ -60,7 +60,7 @@ fn needs_postgres_a_mixed_fleet_with_kills_has_one_leader_at_a_time() {
     }
 }
 
-fn contest(database: &Database, lane: u64) -> Vec<Reign> {
+fn contest(database: &Database, lane: u64) -> Vec<SeenReign> {
     let election = format!("lane {lane}");
     let mut random = fastrand::Rng::with_seed(lane);
     let mut reigns = Vec::new();
@@ -76,7 +76,7 @@ fn contest(database: &Database, lane: u64) -> Vec<Reign> {
         }
         if let Some((leader, term, from)) = before.take() {
             let (who, until) = end(leader, term, &election, random.bool());
-            reigns.push(Reign { who, term, from, until });
+            reigns.push(SeenReign { who, term, from, until });
         }
         before = Some(match next {
             Some(process) => elected(process),

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Candidates of one election.
 pub(crate) struct Group {
     pub(crate) members: Vec<Member>,
-    reigns: Arc<Mutex<Vec<Reign>>>,
+    reigns: Arc<Mutex<Vec<SeenReign>>>,
     over: Arc<AtomicBool>,
     watcher: JoinHandle<()>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Member {
 
 /// Who led, and since when.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reign {
+pub(crate) struct SeenReign {
     pub(crate) member: usize,
     pub(crate) term: Term,
     pub(crate) at: Instant,
@@ -41,7 +41,7 @@ type Slot = Arc<Mutex<Weak<Tenure>>>;
 impl Group {
     /// Starts one candidate after the other; the first leads if it can.
     pub(crate) async fn start(stores: Vec<Arc<dyn Store>>, ttl: Duration) -> Group {
-        let reigns: Arc<Mutex<Vec<Reign>>> = Arc::default();
+        let reigns: Arc<Mutex<Vec<SeenReign>>> = Arc::default();
         let (mut members, mut slots) = (Vec::new(), Vec::new());
         for (number, store) in stores.into_iter().enumerate() {
             let slot: Slot = Arc::default();
@@ -63,7 +63,7 @@ impl Group {
     }
 
     /// Waits until somebody leads whose term is above this one.
-    pub(crate) async fn leader_above(&self, term: u64, within: Duration) -> Reign {
+    pub(crate) async fn leader_above(&self, term: u64, within: Duration) -> SeenReign {
         let started = Instant::now();
         loop {
             let last = self.reigns().last().copied();
@@ -76,10 +76,10 @@ impl Group {
     }
 
     /// Waits until exactly one of them leads, and tells which.
-    pub(crate) async fn leads_within(&self, within: Duration) -> Reign {
+    pub(crate) async fn leads_within(&self, within: Duration) -> SeenReign {
         let started = Instant::now();
         loop {
-            let leading = |reign: &Reign| {
+            let leading = |reign: &SeenReign| {
                 let term = self.members[reign.member].election.term();
                 term == Some(reign.term)
             };
@@ -92,7 +92,7 @@ impl Group {
     }
 
     /// Who led so far, in order.
-    pub(crate) fn reigns(&self) -> Vec<Reign> {
+    pub(crate) fn reigns(&self) -> Vec<SeenReign> {
         self.reigns.lock().unwrap().clone()
     }
 
@@ -121,14 +121,14 @@ async fn work(
     election: Election,
     member: usize,
     slot: Slot,
-    reigns: Arc<Mutex<Vec<Reign>>>,
+    reigns: Arc<Mutex<Vec<SeenReign>>>,
 ) -> Result<Option<()>, tenure::Error> {
     election
         .lead(|tenure| {
             let (slot, reigns) = (slot.clone(), reigns.clone());
             async move {
                 *slot.lock().unwrap() = Arc::downgrade(&tenure);
-                reigns.lock().unwrap().push(Reign {
+                reigns.lock().unwrap().push(SeenReign {
                     member,
                     term: tenure.term(),
                     at: Instant::now(),

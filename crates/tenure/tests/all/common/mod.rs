@@ -21,21 +21,21 @@ use tokio::sync::{oneshot, watch};
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 
 /// One store, one clock, any number of candidates.
-pub(crate) struct Desk {
+pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) store: MemoryStore,
     candidates: Mutex<Vec<Candidate>>,
 }
 
-impl Desk {
-    pub(crate) fn new() -> Desk {
+impl World {
+    pub(crate) fn new() -> World {
         let clock = ManualClock::new();
         clock.advance(Duration::from_secs(1000));
         let store = MemoryStore::with_clock(Arc::new(clock.clone()));
-        Desk { clock, store, candidates: Mutex::default() }
+        World { clock, store, candidates: Mutex::default() }
     }
 
-    /// A candidate that gets its turn in [`pass_until`](Desk::pass_until).
+    /// A candidate that gets its turn in [`pass_until`](World::pass_until).
     pub(crate) fn candidate(&self, label: &str) -> (Candidate, Arc<Moody>) {
         let (candidate, moody) = self.untended_candidate(label);
         self.candidates.lock().unwrap().push(candidate.clone());
