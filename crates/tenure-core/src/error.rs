@@ -66,6 +66,13 @@ impl Error {
         Error::new(ErrorKind::Config, message)
     }
 
+    /// A batch of more ops than a store takes in one call.
+    pub fn batch_too_large(given: usize, limit: usize) -> Error {
+        Error::config(format!(
+            "a batch of {given} ops is too large, at most {limit} are taken; split it"
+        ))
+    }
+
     /// The same error, naming the store that it came from.
     #[must_use]
     pub fn in_store(self, store: &'static str) -> Error {

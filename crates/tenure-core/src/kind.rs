@@ -66,3 +66,47 @@ pub trait StoreConfig: fmt::Debug + Send + Sync {
 pub fn scheme_of(url: &str) -> &str {
     url.split(':').next().unwrap_or_default()
 }
+
+/// A part of a URL with its `%XX` undone; `None` if a `%` has no two digits after it, or if what
+/// comes of it is not UTF-8.
+///
+/// # Examples
+/// ```
+/// use tenure_core::url_decoded;
+///
+/// assert_eq!(url_decoded("p%40ss").as_deref(), Some("p@ss"));
+/// assert_eq!(url_decoded("100%"), None);
+/// ```
+pub fn url_decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let digits =
+            part.get(..2).filter(|two| two.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_written_as_in_a_url_is_refused() {
+        for (text, decoded) in [
+            ("", Some("")),
+            ("plain+text", Some("plain+text")),
+            ("%25%32%35", Some("%25")),
+            ("caf%C3%A9%", None),
+            ("caf%C3%a9", Some("caf\u{e9}")),
+            ("%C3", None),
+            ("%+1", None),
+            ("%4", None),
+            ("%\u{e9}1", None),
+        ] {
+            assert_eq!(url_decoded(text).as_deref(), decoded, "{text}");
+        }
+    }
+}

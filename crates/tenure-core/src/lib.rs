@@ -66,7 +66,7 @@ pub use elections::Elections;
 pub use error::{Error, ErrorKind};
 pub use hint_queue::{HintQueue, HintSender};
 pub use identity::{CandidateId, Holder, Name};
-pub use kind::{StoreConfig, StoreKind, scheme_of};
+pub use kind::{StoreConfig, StoreKind, scheme_of, url_decoded};
 pub use ledger::{
     JobProgress, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked, Tick, TickEnd,
     TickRecord, TickState, Transactions, check_job_name,

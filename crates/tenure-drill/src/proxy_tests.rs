@@ -29,7 +29,7 @@ fn proxy() -> Proxy {
         }
     });
     let url = format!("redis://127.0.0.1:{port}");
-    let route = crate::route::Route::new(&url, 1).unwrap();
+    let route = crate::route::Route::new(&url, 1, crate::route::UrlStyle::Plain).unwrap();
     Proxy::start(Arc::new(BootClock), 2, route.hosts().unwrap()).unwrap()
 }
 

@@ -23,6 +23,7 @@ pub struct Host {
 /// A URL in its parts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Route {
+    style: UrlStyle,
     scheme: String,
     /// With its `@`, as it was given.
     user: Secret,
@@ -35,14 +36,23 @@ pub struct Route {
     options: Vec<String>,
 }
 
+/// How a driver reads URLs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UrlStyle {
+    /// The user ends at the last `@` before the path, and a host is what is connected to.
+    Plain,
+    /// As libpq does: the user ends at the first `@`, and the option `hostaddr` says what is
+    /// connected to while certificates are checked for the host.
+    Libpq,
+}
+
 impl Route {
     /// Takes a URL apart; `None` if it is none with a host in it.
-    pub fn new(url: &str, default_port: u16) -> Option<Route> {
+    pub fn new(url: &str, default_port: u16, style: UrlStyle) -> Option<Route> {
         let (scheme, rest) = url.split_once("://")?;
-        // Where the user ends: as the drivers see it.
-        let user_end = match scheme.starts_with("postgres") {
-            true => rest.find('@'),
-            false => rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())].rfind('@'),
+        let user_end = match style {
+            UrlStyle::Libpq => rest.find('@'),
+            UrlStyle::Plain => rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())].rfind('@'),
         };
         let (user, rest) = rest.split_at(user_end.map_or(0, |at| at + 1));
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -50,7 +60,8 @@ impl Route {
         let options: Vec<String> =
             query.split('&').filter(|option| !option.is_empty()).map(str::to_owned).collect();
         let (scheme, user, place) = (scheme.to_owned(), Secret::new(user), place.to_owned());
-        let mut route = Route { scheme, user, place, hosts: None, path: path.to_owned(), options };
+        let path = path.to_owned();
+        let mut route = Route { style, scheme, user, place, hosts: None, path, options };
         route.hosts = route.tcp_hosts(default_port);
         Some(route)
     }
@@ -120,7 +131,7 @@ impl Route {
 
     /// The URL by way of these addresses, one for each host.
     pub fn url_through(&self, proxies: &[SocketAddr]) -> Secret {
-        let keeps_names = self.scheme.starts_with("postgres");
+        let keeps_names = self.style == UrlStyle::Libpq;
         let hosts = self.hosts.iter().flatten().zip(proxies);
         let place: Vec<String> = hosts
             .map(|(host, proxy)| match keeps_names {
@@ -166,6 +177,11 @@ fn host_and_port(text: &str, default_port: u16) -> Option<Host> {
 mod tests {
     use super::*;
 
+    fn route(url: &str, default_port: u16) -> Option<Route> {
+        let style = if url.starts_with("postgres") { UrlStyle::Libpq } else { UrlStyle::Plain };
+        Route::new(url, default_port, style)
+    }
+
     fn proxies(count: u16) -> Vec<SocketAddr> {
         (0..count).map(|number| SocketAddr::from(([127, 0, 0, 1], 9000 + number))).collect()
     }
@@ -187,7 +203,7 @@ mod tests {
             ("redis://:p@h/2?prefix=a:", "redis://:p@127.0.0.1:9000/2?prefix=a:"),
             ("redis://h:7", "redis://127.0.0.1:9000"),
         ] {
-            let route = Route::new(url, 5432).unwrap();
+            let route = route(url, 5432).unwrap();
             assert_eq!(route.url_through(&proxies(2)).expose(), through);
         }
     }
@@ -195,7 +211,7 @@ mod tests {
     #[test]
     fn the_hosts_are_found_wherever_they_stand() {
         let hosts = |url: &str| {
-            let route = Route::new(url, 5432).unwrap();
+            let route = route(url, 5432).unwrap();
             let host = |host: &Host| format!("{} {}", host.address, host.port);
             route.hosts().unwrap().iter().map(host).collect::<Vec<_>>()
         };
@@ -211,21 +227,21 @@ mod tests {
             "postgres:///d?host=/var/run/postgresql",
             "redis://h:port/0",
         ] {
-            let route = Route::new(url, 1).unwrap();
+            let route = route(url, 1).unwrap();
             assert_eq!((route.hosts(), route.url().expose()), (None, url));
         }
-        assert_eq!(Route::new("sqlite:x.db", 1), None);
+        assert_eq!(route("sqlite:x.db", 1), None);
     }
 
     #[test]
     fn a_route_is_shown_without_its_secrets() {
-        let route = Route::new("postgres://u:hunter2@h:1/d?password=hunter2", 5432).unwrap();
+        let route = route("postgres://u:hunter2@h:1/d?password=hunter2", 5432).unwrap();
         assert_eq!(format!("{route:?}"), "Route(postgres://h:1)");
     }
 
     #[test]
     fn options_are_replaced_and_read() {
-        let route = Route::new("redis://h/0?prefix=a:&settle=1s", 6379).unwrap();
+        let route = route("redis://h/0?prefix=a:&settle=1s", 6379).unwrap();
         assert_eq!((route.option("prefix"), route.option("pre")), (Some("a:"), None));
         let route = route.with_option("prefix", "b:").without_option("settle");
         assert_eq!(route.url().expose(), "redis://h/0?prefix=b:");

@@ -1,14 +1,13 @@
 //! Answers that are no problems, and reading what comes with a request.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use percent_encoding::percent_decode_str;
 use serde_json::Value;
+use tenure::core::url_decoded;
 
 use crate::problem::Problem;
 
@@ -81,13 +80,7 @@ pub(crate) fn query(query: Option<&str>, name: &str) -> Result<Option<String>, P
 
 fn decoded(text: &str) -> Result<String, Problem> {
     let spaced = text.replace('+', " ");
-    // The crate leaves a `%` as it is if no two digits follow: that is a mistake of the client's.
-    let has_digits = |rest: &str| {
-        rest.get(..2).is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
-    };
-    let whole = spaced.split('%').skip(1).all(has_digits);
-    let decoded = percent_decode_str(&spaced).decode_utf8().ok().filter(|_| whole);
-    decoded.map(Cow::into_owned).ok_or_else(|| {
+    url_decoded(&spaced).ok_or_else(|| {
         let detail = format!("{text:?} in the query is not percent-encoded UTF-8");
         Problem::new(StatusCode::BAD_REQUEST, detail)
     })

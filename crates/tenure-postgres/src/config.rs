@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Error, Secret, Store, StoreConfig, StoreKind, parse_duration};
+use tenure_core::{Error, Secret, Store, StoreConfig, StoreKind, parse_duration, url_decoded};
 use tokio_postgres::config::TargetSessionAttrs;
 
 use crate::hosts::{self, Hosts};
@@ -267,19 +267,7 @@ fn decoded(what: &str, text: &str) -> Result<String, Error> {
     if text.contains('@') {
         return Err(bad());
     }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((byte, tail)) = rest.split_first() {
-        rest = tail;
-        if *byte != b'%' {
-            bytes.push(*byte);
-            continue;
-        }
-        let digits = rest.get(..2).and_then(|two| std::str::from_utf8(two).ok()).ok_or_else(bad)?;
-        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| bad())?);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| bad())
+    url_decoded(text).ok_or_else(bad)
 }
 
 #[cfg(test)]

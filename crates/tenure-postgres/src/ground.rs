@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_core::{BoxFuture, Clock, Name, Secret, Term, Time};
-use tenure_drill::route::Route;
+use tenure_drill::route::{Route, UrlStyle};
 use tenure_drill::{
     BY_NETWORK, BY_PROCESS, DrillError, Fault, Ground, GroundKind, Refusal, Row, Site, Workload,
     WorkloadRuntime,
@@ -253,7 +253,7 @@ impl Fenced<'_> {
 }
 
 fn route(url: &Secret) -> Result<Route, DrillError> {
-    let route = Route::new(url.expose(), PORT);
+    let route = Route::new(url.expose(), PORT, UrlStyle::Libpq);
     route.ok_or_else(|| DrillError::refused("the URL has no host"))
 }
 

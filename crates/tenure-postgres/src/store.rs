@@ -350,11 +350,10 @@ impl Store for PostgresStore {
                 return Vec::new();
             }
             if ops.len() > BATCH_LIMIT {
-                let message = format!(
-                    "a batch of {} ops is too large, at most {BATCH_LIMIT} are taken; split it",
-                    ops.len()
+                return unknown(
+                    ops.iter(),
+                    &Error::batch_too_large(ops.len(), BATCH_LIMIT).in_store(error::STORE),
                 );
-                return unknown(ops.iter(), &error::new(ErrorKind::Config, message));
             }
             let unfit: Vec<Option<Error>> = ops.iter().map(lease::unfit).collect();
             let fit: Vec<&Op> = ops

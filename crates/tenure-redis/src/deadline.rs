@@ -39,11 +39,13 @@ impl Deadline {
 }
 
 /// The present, for deadlines.
+#[expect(clippy::disallowed_methods, reason = "the one place of this crate")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
 /// Lets a little time pass.
 pub(crate) async fn pause(span: Duration) {
+    // tidy: the one pause of this crate
     let _elapsed = timeout(span, pending::<()>()).await;
 }

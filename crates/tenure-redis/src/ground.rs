@@ -11,7 +11,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError};
 use tenure_core::{BoxFuture, Clock, Error, ErrorKind, Name, Secret, Term, Time};
-use tenure_drill::route::Route;
+use tenure_drill::route::{Route, UrlStyle};
 use tenure_drill::{
     BY_NETWORK, BY_PROCESS, DrillError, Fault, Ground, GroundKind, Refusal, Row, Site, Workload,
     WorkloadRuntime,
@@ -19,6 +19,7 @@ use tenure_drill::{
 
 use crate::config::RedisConfig;
 use crate::fence::{Fence, FenceError};
+use crate::url::decoded;
 
 /// How to have drills on a single Redis server.
 pub const GROUND: GroundKind = GroundKind {
@@ -56,7 +57,7 @@ impl RedisGround {
             let millis = ttl.as_millis();
             route = route.with_option("settle", &format!("{millis}ms"));
         }
-        let (client, data) = (client(&route)?, data_key(&decoded(&prefix)));
+        let (client, data) = (client(&route)?, data_key(&decoded(&prefix)?));
         Ok(RedisGround { election, route, client, data, mark })
     }
 
@@ -157,7 +158,7 @@ struct RedisWorkload {
 impl RedisWorkload {
     fn new(site: Site) -> Result<RedisWorkload, DrillError> {
         let route = route(&site.url)?;
-        let prefix = decoded(route.option("prefix").unwrap_or_default());
+        let prefix = decoded(route.option("prefix").unwrap_or_default())?;
         Ok(RedisWorkload {
             runtime: WorkloadRuntime::new()?,
             clock: site.clock,
@@ -225,7 +226,7 @@ fn parsed(line: &str) -> Option<Row> {
 }
 
 fn route(url: &Secret) -> Result<Route, DrillError> {
-    let route = Route::new(url.expose(), PORT);
+    let route = Route::new(url.expose(), PORT, UrlStyle::Plain);
     route.ok_or_else(|| DrillError::refused("the URL has no host"))
 }
 
@@ -246,23 +247,6 @@ async fn connect(client: &Client, within: Duration) -> Result<MultiplexedConnect
 
 fn unusable(error: &RedisError) -> Error {
     Error::new(ErrorKind::Unavailable, format!("the drill can't use the server: {error}"))
-}
-
-/// Undoes the `%XX` of a URL, as far as it can be.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((byte, tail)) = rest.split_first() {
-        let digits = tail.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        let code = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
-        let (byte, after) = match (byte, code) {
-            (b'%', Some(code)) => (code, &tail[2..]),
-            _ => (*byte, tail),
-        };
-        bytes.push(byte);
-        rest = after;
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -308,12 +292,11 @@ mod tests {
         assert_eq!(url.expose(), "redis://h/2?prefix=tenure-drill-7:&settle=1000ms");
         let url = ground("redis://h?settle=off&prefix=a%23:").url();
         assert_eq!(url.expose(), "redis://h?settle=off&prefix=a%23:tenure-drill-7:");
-        assert_eq!(decoded("a%23b%2"), "a#b%2");
     }
 
     #[test]
     fn what_is_encrypted_is_not_sent_through_a_proxy() {
-        let route = Route::new("rediss://h", PORT).unwrap();
+        let route = Route::new("rediss://h", PORT, UrlStyle::Plain).unwrap();
         let encrypted = RedisGround { route, ..ground("redis://h") };
         assert_eq!(encrypted.faults(), BY_PROCESS);
         assert_eq!(ground("redis://h").faults(), BY_NETWORK);

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_core::{
-    BoxFuture, Channels, Checkup, Elections, Error, ErrorKind, Expiry, Hints, Ledger, Migrate,
-    Name, Op, Reply, Store, StoreInfo, Witness,
+    BoxFuture, Channels, Checkup, Elections, Error, Expiry, Hints, Ledger, Migrate, Name, Op,
+    Reply, Store, StoreInfo, Witness,
 };
 
 use crate::config::{FailClosed, RedisConfig, Settle};
@@ -233,11 +233,7 @@ impl Store for RedisStore {
     fn apply<'a>(&'a self, ops: &'a [Op]) -> BoxFuture<'a, Vec<Reply>> {
         Box::pin(async move {
             if ops.len() > BATCH_LIMIT {
-                let message = format!(
-                    "a batch of {} ops is too large, at most {BATCH_LIMIT} are taken; split it",
-                    ops.len()
-                );
-                let error = error::new(ErrorKind::Config, message);
+                let error = Error::batch_too_large(ops.len(), BATCH_LIMIT).in_store(error::STORE);
                 let unknown = |op: &Op| Reply::Unknown(error.clone().during(op.verb()));
                 return ops.iter().map(unknown).collect();
             }

@@ -1,7 +1,7 @@
 //! Reads the URLs of the store. What they say may be secret, so no message quotes them.
 
 use redis::RedisConnectionInfo;
-use tenure_core::{Error, Secret, parse_duration};
+use tenure_core::{Error, Secret, parse_duration, url_decoded};
 use tenure_tls::{TlsOptions, Verify};
 
 use crate::config::{FailClosed, RedisConfig, Settle};
@@ -243,21 +243,8 @@ fn with_extras(
 }
 
 /// Undoes the `%XX` of a URL.
-fn decoded(text: &str) -> Result<String, Error> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((byte, tail)) = rest.split_first() {
-        rest = tail;
-        if *byte != b'%' {
-            bytes.push(*byte);
-            continue;
-        }
-        let digits = rest.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(byte.ok_or_else(malformed)?);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| malformed())
+pub(crate) fn decoded(text: &str) -> Result<String, Error> {
+    url_decoded(text).ok_or_else(malformed)
 }
 
 fn malformed() -> Error {

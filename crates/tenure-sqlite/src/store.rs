@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    BoxFuture, Channels, Checkup, Elections, Error, ErrorKind, Expiry, Hints, Ledger, Migrate,
-    Name, Op, Reply, Store, StoreInfo, Witness,
+    BoxFuture, Channels, Checkup, Elections, Error, Expiry, Hints, Ledger, Migrate, Name, Op,
+    Reply, Store, StoreInfo, Witness,
 };
 
 use crate::config::SqliteConfig;
@@ -171,11 +171,7 @@ impl Store for SqliteStore {
                 return Vec::new();
             }
             let answer = if ops.len() > BATCH_LIMIT {
-                let message = format!(
-                    "a batch of {} ops is too large, at most {BATCH_LIMIT} are taken; split it",
-                    ops.len()
-                );
-                Err(error::new(ErrorKind::Config, message))
+                Err(Error::batch_too_large(ops.len(), BATCH_LIMIT).in_store(error::STORE))
             } else {
                 self.0.jobs.apply(ops.to_vec())
             };

@@ -11,6 +11,8 @@ mod clock;
 pub mod ops;
 pub mod postgres;
 pub mod process;
+pub mod proxy;
+pub mod redis;
 mod replies;
 mod wait;
 

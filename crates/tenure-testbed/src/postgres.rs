@@ -7,8 +7,10 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+
+use tenure_core::sync::lock;
 
 use crate::process::{free_port, processes};
 
@@ -30,7 +32,7 @@ impl Pooler {
     pub fn take() -> Pooler {
         static TURN: Mutex<()> = Mutex::new(());
         // A test that failed leaves nothing in it that another could not use.
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&TURN);
         Pooler { url: variable("TENURE_TEST_PGBOUNCER"), _turn }
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
+use tenure_core::ProcStat;
 
 use crate::wait::{PATIENCE, eventually, now};
 
@@ -226,22 +227,22 @@ pub struct Stat {
     pub group: u32,
 }
 
+impl From<ProcStat> for Stat {
+    fn from(stat: ProcStat) -> Stat {
+        Stat {
+            pid: stat.pid.unsigned_abs(),
+            state: char::from(stat.state).to_string(),
+            parent: stat.parent.unsigned_abs(),
+            group: stat.group.unsigned_abs(),
+        }
+    }
+}
+
 /// Every process there is.
 pub fn processes() -> Vec<Stat> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
-    let stats = entries.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
-    stats
-        .filter_map(|stat| {
-            let (head, tail) = stat.rsplit_once(')')?;
-            let tail: Vec<&str> = tail.split_whitespace().collect();
-            Some(Stat {
-                pid: head.split_once(' ')?.0.parse().ok()?,
-                state: tail[0].into(),
-                parent: tail[1].parse().ok()?,
-                group: tail[2].parse().ok()?,
-            })
-        })
-        .collect()
+    let stats = entries.filter_map(|entry| fs::read(entry.path().join("stat")).ok());
+    stats.filter_map(|stat| Some(Stat::from(ProcStat::parse(&stat)?))).collect()
 }
 
 /// Waits until the group has `count` processes, and watches them all.

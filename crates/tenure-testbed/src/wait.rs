@@ -50,5 +50,6 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut()
 ///
 /// It keeps nothing.
 pub async fn real_wait(span: Duration) {
+    // tidy: the one pause of this crate
     let _elapsed = tokio::time::timeout(span, pending::<()>()).await;
 }

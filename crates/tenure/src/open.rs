@@ -7,24 +7,28 @@ use std::time::Duration;
 
 use tenure_core::{Error, Secret, Store, StoreConfig, StoreKind, scheme_of};
 
-/// One line for each kind of store: the feature that brings it, how its URLs begin, and where the
-/// rest is known. A kind whose feature is off is still known by name, so that people are told what
-/// their build lacks.
+/// One line for each kind of store: the feature that brings it, how its URLs begin, more schemes of
+/// its own, and where the rest is known. A kind whose feature is off is still known by name, so
+/// that people are told what their build lacks.
 macro_rules! kinds {
-    ($($feature:literal $forms:literal => $kind:path;)*) => {
+    ($($feature:literal $forms:literal $(or $more:literal)? => $kind:path;)*) => {
         /// What this build opens.
         const BUILT_IN: &[StoreKind] = &[$(#[cfg(feature = $feature)] $kind,)*];
 
         /// What tenure could open, and whether this build does.
         const KNOWN: &[(&str, bool)] = &[$(($forms, cfg!(feature = $feature)),)*];
+
+        /// More schemes of what tenure could open.
+        const MORE: &[&str] = &[$($($more,)?)*];
     };
 }
 
 kinds! {
     "sqlite" "sqlite:PATH" => tenure_sqlite::SQLITE;
-    "postgres" "postgres://" => tenure_postgres::POSTGRES;
-    "postgres" "postgres+advisory://" => tenure_postgres::ADVISORY;
-    "redis" "redis://, rediss://, redis+sentinel://, redis+cluster://" => tenure_redis::REDIS;
+    "postgres" "postgres://" or "postgresql" => tenure_postgres::POSTGRES;
+    "postgres" "postgres+advisory://" or "postgresql+advisory" => tenure_postgres::ADVISORY;
+    "redis" "redis://, rediss://, redis+sentinel://, redis+cluster://"
+        or "rediss+sentinel, rediss+cluster" => tenure_redis::REDIS;
 }
 
 /// Opens the store that a URL names.
@@ -230,9 +234,8 @@ impl fmt::Debug for StoreUrl {
 
 /// Whether tenure knows this scheme, in this build or not.
 fn is_known(scheme: &str) -> bool {
-    let forms = KNOWN.iter().flat_map(|(forms, _)| forms.split(", "));
-    let plain = scheme.replacen("postgresql", "postgres", 1).replacen("rediss", "redis", 1);
-    forms.map(scheme_of).any(|known| known == scheme || known == plain)
+    let schemes = KNOWN.iter().map(|(forms, _)| forms).chain(MORE);
+    schemes.flat_map(|list| list.split(", ")).any(|known| scheme_of(known) == scheme)
 }
 
 fn is_scheme(text: &str) -> bool {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tenure::postgres::{PostgresConfig, fence};
+use tenure::postgres::fence;
 use tenure::{Election, Tenure};
 use tenure_examples::Shutdown;
 use tokio::time::interval;
@@ -24,11 +24,12 @@ use tokio_postgres::{Client, NoTls};
 async fn main() -> Result<()> {
     let mut shutdown = Shutdown::listen()?;
     let url = std::env::var("TENURE_STORE").context("set TENURE_STORE to postgres://...")?;
-    let store = PostgresConfig::from_url(&url)?.open();
-    store.migrate().await?;
+    let store = tenure::open(url.as_str())?;
+    let tables = store.migrate().context("set TENURE_STORE to postgres://...")?;
+    tables.run().await?;
     connect(&url).await?.batch_execute(TABLES).await?;
     let ttl = Duration::from_secs(2);
-    let election = Election::builder("example:jobs", Arc::new(store)).ttl(ttl).start().await?;
+    let election = Election::builder("example:jobs", store).ttl(ttl).start().await?;
     println!("ready");
     tokio::select! {
         // Calls `drain` each time this instance is elected.

@@ -12,6 +12,9 @@ const SLEEPS: [&str; 2] = ["thread::sleep", "time::sleep"];
 /// The comment that excuses a sleep.
 const SLEEP_EXCUSE: &str = "// tidy: sleep because ";
 
+/// The comment that excuses a place which lets time pass by a timeout of nothing.
+const PAUSE_EXCUSE: &str = "// tidy: the one pause of this crate";
+
 /// All checks of one file.
 pub(super) fn check(file: &SourceFile) -> Vec<Finding> {
     if file.extension() != "rs" {
@@ -25,6 +28,7 @@ pub(super) fn check(file: &SourceFile) -> Vec<Finding> {
         findings.extend(check_cancel_safety(file));
     }
     findings.extend(check_sleeps(file, &code));
+    findings.extend(check_pauses(file, &code));
     findings.extend(check_ignores(file, &code));
     findings.extend(check_unfinished(file, &code));
     findings
@@ -108,6 +112,29 @@ fn check_sleeps(file: &SourceFile, code: &str) -> Vec<Finding> {
     findings
 }
 
+/// A timeout around something that never comes is a sleep by another name.
+fn check_pauses(file: &SourceFile, code: &str) -> Vec<Finding> {
+    let lines: Vec<&str> = file.text.lines().collect();
+    let mut findings = Vec::new();
+    for call in ["timeout(", "timeout_at("] {
+        for (at, _) in code.match_indices(call) {
+            let statement = &code[at..];
+            let statement = &statement[..statement.find(';').unwrap_or(statement.len())];
+            let line = line_of(code, at);
+            let excused = [line.saturating_sub(2), line - 1]
+                .iter()
+                .any(|index| lines.get(*index).is_some_and(|text| text.contains(PAUSE_EXCUSE)));
+            if ["pending()", "pending::<()>()"].iter().any(|never| statement.contains(never))
+                && !excused
+            {
+                let what = format!("a sleep by another name; if it must be, say `{PAUSE_EXCUSE}`");
+                findings.push(file.finding(line, what));
+            }
+        }
+    }
+    findings
+}
+
 fn check_ignores(file: &SourceFile, code: &str) -> Vec<Finding> {
     let bare = |at: &usize| {
         let before = code[..*at].trim_end();
@@ -182,6 +209,17 @@ mod tests {
         assert!(of("src/a.rs", told).is_empty());
         assert!(of("src/a.rs", "pub(crate) async fn a() {}\n").is_empty());
         assert!(of("tests/a.rs", silent).is_empty());
+    }
+
+    #[test]
+    fn a_timeout_around_nothing_is_a_sleep() {
+        let pause = "async fn a() { let _ = timeout(D, pending::<()>()).await; }";
+        assert_eq!(of(LIB, pause).len(), 1);
+        assert_eq!(of(TEST, pause).len(), 1);
+        assert!(of(LIB, &format!("{PAUSE_EXCUSE}\n{pause}")).is_empty());
+        assert!(
+            of(LIB, "async fn a() { timeout(D, b()).await; pending::<()>().await }").is_empty()
+        );
     }
 
     #[test]

@@ -174,7 +174,10 @@ fn handled(
         })
         .on_post(channel, move |message| {
             let handler = posts.clone();
-            async move { handler.handle(message).await.inspect_err(|error| handler.out.warn(error)) }
+            async move {
+                let handled = handler.handle(message).await;
+                handled.inspect_err(|error| handler.out.warn(error))
+            }
         })
 }
 

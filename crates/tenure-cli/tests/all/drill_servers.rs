@@ -12,7 +12,7 @@ use serde_json::Value;
 use tenure_testbed::postgres::OwnServer;
 
 use crate::common;
-use crate::servers::{self, Postgres, Redis};
+use crate::servers::{self, Postgres};
 use crate::support::{Done, Place, Process, finish, sabotaged_binary};
 
 /// Short leases, so that many faults fit into the time that tests have.
@@ -138,7 +138,7 @@ fn needs_postgres_a_role_that_may_create_nothing_gets_a_sentence() {
 #[test]
 #[ignore = "needs a Redis server"]
 fn needs_redis_mixed_faults_pass_and_leave_nothing() {
-    let redis = Redis::start().once_up();
+    let redis = servers::redis();
     redis.ask("SET something else").unwrap();
     // It looks at no key but its own: the database of the user may be large.
     assert_eq!(redis.ask("ACL SETUSER default -scan -keys").unwrap(), "+OK");
@@ -150,7 +150,7 @@ fn needs_redis_mixed_faults_pass_and_leave_nothing() {
 #[test]
 #[ignore = "needs a Redis server"]
 fn needs_redis_after_ctrl_c_nothing_is_left() {
-    let redis = Redis::start().once_up();
+    let redis = servers::redis();
     let flags = ["--ttl", "1s", "--rounds", "500", "--faults", "hole,freeze"];
     let mut drill = Process::new(drill(&redis.url()).args(flags));
     drill.line("round 1");
@@ -163,12 +163,12 @@ fn needs_redis_after_ctrl_c_nothing_is_left() {
 #[test]
 #[ignore = "needs a Redis server"]
 fn needs_redis_a_restart_is_done_by_the_users_own_command_only() {
-    let redis = Redis::start().once_up();
+    let redis = servers::redis();
     let done = finish(drill(&redis.url()).args(["--faults", "restart"]));
     assert_eq!(done.code, 2, "{done:?}");
     assert!(done.err.contains("--restart-cmd"), "{done:?}");
     // It forgets everything, and has another run id: nobody leads before it has settled.
-    let client = servers::program().with_file_name("redis-cli");
+    let client = tenure_testbed::redis::program().with_file_name("redis-cli");
     let command = format!(
         "{0} -p {1} DEBUG RESTART; until {0} -p {1} PING | grep -q PONG; do sleep 0.02; done",
         client.display(),
@@ -191,7 +191,7 @@ fn needs_redis_a_restart_is_done_by_the_users_own_command_only() {
 #[test]
 #[ignore = "needs a Redis server"]
 fn needs_redis_a_restart_that_fails_ends_the_drill_and_what_was_seen_is_told() {
-    let (redis, place) = (Redis::start().once_up(), Place::new());
+    let (redis, place) = (servers::redis(), Place::new());
     let report = place.path("report");
     let flags = ["1", "--faults", "restart", "--restart-cmd", "exit 3", "--report", &report];
     let broken = finish(drill(&redis.url()).args(FLAGS).args(flags));
@@ -210,7 +210,7 @@ fn needs_redis_a_restart_that_fails_ends_the_drill_and_what_was_seen_is_told() {
 #[test]
 #[ignore = "needs a Redis server"]
 fn needs_redis_ctrl_c_waits_for_the_users_command_and_twice_does_not() {
-    let (redis, place) = (Redis::start().once_up(), Place::new());
+    let (redis, place) = (servers::redis(), Place::new());
     let (begun, go, done) = (place.path("begun"), place.path("go"), place.path("done"));
     let slow = format!("echo $$ > {begun}; until [ -e {go} ]; do sleep 0.02; done; echo > {done}");
     for twice in [false, true] {
@@ -289,7 +289,7 @@ fn ctrl_c_is_heard_while_a_store_does_not_answer() {
 #[test]
 #[ignore = "takes minutes: it builds a binary of its own"]
 fn long_redis_a_drill_sees_trust_that_is_counted_from_replies() {
-    let (binary, redis) = (sabotaged_binary(), Redis::start().once_up());
+    let (binary, redis) = (sabotaged_binary(), servers::redis());
     let judged = |sabotage: Option<&str>| {
         let mut command = Command::new(&binary);
         command.args(["drill", "--json", "--ttl", "1s", "--candidates", "3", "--rounds", "12"]);

@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tenure_core::{Name, Term, Time};
 use tenure_history::{Event, History, Kind};
+use tenure_testbed::process::free_port;
 
 use crate::common::{eventually, tenure};
-use crate::servers::{Redis, program};
 use crate::support::Process;
 
 const ELECTION: &str = "several-hosts";
@@ -141,10 +141,12 @@ fn leader(hosts: &mut [Process], above: u64) -> (usize, u64) {
 #[ignore = "needs root, network namespaces, nft and a Redis server"]
 fn needs_netns_partitions_between_hosts_never_make_two_leaders() {
     let net = Net::new();
-    let server = inside(&net.hub, &[program().to_str().unwrap()]);
-    let redis = Redis::start_by(server, "0.0.0.0");
-    let mut hosts: Vec<Process> =
-        (0..HOSTS).map(|host| candidate(&net, host, redis.port)).collect();
+    let (program, port) = (tenure_testbed::redis::program(), free_port());
+    let mut server = inside(&net.hub, &[program.to_str().unwrap()]);
+    server.args(["--port", &port.to_string(), "--bind", "0.0.0.0", "--protected-mode", "no"]);
+    server.args(["--save", ""]).stdout(Stdio::null());
+    let _server = Process::new(&mut server);
+    let mut hosts: Vec<Process> = (0..HOSTS).map(|host| candidate(&net, host, port)).collect();
     let mut last = 0;
     for (round, (shape, hooks)) in PARTITIONS.iter().cycle().take(9).enumerate() {
         let (host, term) = leader(&mut hosts, last);
@@ -173,7 +175,7 @@ fn needs_netns_partitions_between_hosts_never_make_two_leaders() {
     }
     let reigns = all.iter().filter(|(_, event)| event["event"] == "elected").count();
     assert!(reigns >= 10, "each partition has its successor: {reigns}");
-    rows_never_go_back(&net, redis.port, reigns);
+    rows_never_go_back(&net, port, reigns);
 }
 
 /// What the checker of the test kit judges. All hosts share one kernel, and so one clock.
@@ -216,7 +218,7 @@ fn history(all: &[(usize, Value)]) -> History {
 
 /// What was written while all of this went on: the fence let nothing stale pass.
 fn rows_never_go_back(net: &Net, port: u16, reigns: usize) {
-    let client = program().with_file_name("redis-cli");
+    let client = tenure_testbed::redis::program().with_file_name("redis-cli");
     let words = [client.to_str().unwrap(), "-p", &port.to_string(), "LRANGE", "written", "0", "-1"];
     let output = inside(&net.hub, &words).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

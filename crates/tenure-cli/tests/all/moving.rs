@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::servers::{Postgres, Redis};
+use crate::servers::{self, Postgres};
 use crate::support::{Done, Place, finish};
 
 fn tenure(place: &Place, url: &str, args: &[&str]) -> Done {
@@ -30,7 +30,7 @@ fn highest(place: &Place, url: &str, election: &str) -> u64 {
 #[ignore = "needs a PostgreSQL server, and redis-server"]
 fn needs_stores_an_election_moves_through_all_stores_and_terms_rise() {
     let postgres = Postgres::connect();
-    let (redis, place) = (Redis::start().once_up(), Place::new());
+    let (redis, place) = (servers::redis(), Place::new());
     let redis = format!("{}?settle=off", redis.url());
     let id = std::process::id();
     let schema = |number: u32| format!("moving_{id}_{number}");

@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn no_lock_is_tried_for_while_it_is_held() {
-        let now = Instant::now();
+        let now = crate::clock::now();
         let lease = held(7, 2, now);
         assert_eq!(plan(&acquire(None, 3), None, false, now), Plan::Try);
         assert_eq!(plan(&acquire(None, 3), Some(&lease), false, now), Plan::Beat);
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn what_is_over_is_neither_renewed_nor_released() {
-        let now = Instant::now();
+        let now = crate::clock::now();
         let lease = held(7, 2, now);
         let late = now + Duration::from_secs(3);
         for op in [release(Some(7), 2), release(None, 2)] {
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_late_release_never_lowers_what_is_remembered() {
-        let (now, mut releases) = (Instant::now(), Releases::default());
+        let (now, mut releases) = (crate::clock::now(), Releases::default());
         let name = Name::new("e").unwrap();
         releases.note(&name, 5, now);
         releases.note(&name, 2, now);

@@ -372,11 +372,7 @@ impl Store for AdvisoryStore {
                 return Vec::new();
             }
             let done = if ops.len() > BATCH_LIMIT {
-                let message = format!(
-                    "a batch of {} ops is too large, at most {BATCH_LIMIT} are taken; split it",
-                    ops.len()
-                );
-                Err(error::new(ErrorKind::Config, message))
+                Err(Error::batch_too_large(ops.len(), BATCH_LIMIT).in_store(error::STORE))
             } else {
                 self.carry_out(ops).await
             };

@@ -5,21 +5,20 @@ use std::time::Duration;
 
 use tenure_core::{BoxFuture, Error, Store, Time};
 use tenure_testkit::conformance::{self, Subject};
-use tokio::time::Instant;
 
 use crate::advisory_common::Database;
-use crate::common::{self, real_wait};
+use crate::common::{self, now, real_wait};
 
 /// All numbers share one database: the names of elections do not repeat.
 struct Server {
     database: Database,
-    started: Instant,
+    started: Time,
     migrated: bool,
 }
 
 impl Server {
     async fn new(url: &str) -> Server {
-        Server { database: Database::new(url).await, started: Instant::now(), migrated: false }
+        Server { database: Database::new(url).await, started: now(), migrated: false }
     }
 
     /// With the tables that elections do not need.
@@ -56,7 +55,7 @@ impl Subject for Server {
     }
 
     fn now(&self) -> Time {
-        Time::from_nanos(self.started.elapsed().as_nanos() as u64)
+        Time::from_nanos((now() - self.started).as_nanos() as u64)
     }
 
     fn wait(&self, span: Duration) -> BoxFuture<'_, ()> {

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use tenure_core::{Metadata, Op, Reply, StoreExt, Term};
 use tenure_postgres::AdvisoryConfig;
-use tokio::time::Instant;
 
 use crate::advisory_common::{Database, Player, advisory_url, store_at};
-use crate::common::{self, Session, granted, name, real_wait, refused, unknown, until};
+use crate::common::{self, Session, granted, name, now, real_wait, refused, unknown, until};
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -136,7 +135,7 @@ async fn needs_postgres_whoever_fences_a_later_term_has_the_whole_grace() {
         user.run(&format!("BEGIN; {}", fence(&election, term))).await;
         granted(a.release(&election, term).await);
         assert!(unknown(b.acquire(&election).await).contains("fenced"));
-        let since = Instant::now();
+        let since = now();
         user.run("COMMIT").await;
 
         let term = c.takes(&election).await;
@@ -144,7 +143,7 @@ async fn needs_postgres_whoever_fences_a_later_term_has_the_whole_grace() {
         if sees {
             refused(b.acquire(&election).await);
         }
-        real_wait((since + grace).saturating_duration_since(Instant::now())).await;
+        real_wait((since + grace) - now()).await;
         granted(c.release(&election, term).await);
         assert!(unknown(b.acquire(&election).await).contains("fenced"));
         user.run("INSERT INTO work VALUES (1); COMMIT").await;

@@ -5,10 +5,9 @@ use std::time::Duration;
 use tenure_core::{ErrorKind, Hint, Hints, Op, Reply, Store, StoreExt, Term};
 use tenure_postgres::AdvisoryConfig;
 use tenure_testbed::postgres::{OwnServer, Pooler};
-use tokio::time::Instant;
 
 use crate::advisory_common::{Database, Player, advisory_url, store_at};
-use crate::common::{self, granted, name, real_wait, refused, unknown, until};
+use crate::common::{self, granted, name, now, real_wait, refused, unknown, until};
 
 /// Locks of elections: the numbers of 64 bits.
 const LOCKS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 \
@@ -62,9 +61,9 @@ async fn needs_postgres_a_foreign_holder_is_polled_for() {
     real_wait(Duration::from_millis(300)).await;
     assert!(!election.is_leader());
     drop(plain);
-    let started = Instant::now();
+    let started = now();
     let reign = tokio::time::timeout(common::PATIENCE, election.campaign()).await.unwrap().unwrap();
-    let after = started.elapsed();
+    let after = now() - started;
     println!("a foreign holder was succeeded after {after:?}");
     assert!(after < Duration::from_millis(2_500), "not polled for: {after:?}");
     drop(reign);
@@ -240,15 +239,15 @@ async fn needs_postgres_a_lease_that_is_not_renewed_ends_while_its_session_lives
     let a = Player::new(&database.store(), "a").with_ttl(ttl);
     let b = Player::new(&database.store(), "b").with_ttl(ttl);
     let (kept, stuck) = (a.takes("kept").await, a.takes("stuck").await);
-    let started = Instant::now();
+    let started = now();
     loop {
         granted(a.renew("kept", kept).await);
         if let Reply::Granted(grant) = b.acquire("stuck").await {
-            assert!(started.elapsed() >= ttl - ttl / 50, "after {:?}", started.elapsed());
+            assert!((now() - started) >= ttl - ttl / 50, "after {:?}", (now() - started));
             assert!(grant.term > stuck);
             break;
         }
-        assert!(started.elapsed() < common::PATIENCE, "it is never freed");
+        assert!((now() - started) < common::PATIENCE, "it is never freed");
         real_wait(Duration::from_millis(20)).await;
     }
     granted(a.renew("kept", kept).await);
@@ -267,25 +266,25 @@ async fn needs_postgres_thousands_of_elections_take_one_session() {
     let a = Player::new(&store, "a");
     let names: Vec<String> = (0..3_000).map(|n| format!("e{n}")).collect();
     let acquires: Vec<Op> = names.iter().map(|name| a.acquire_op(name)).collect();
-    let started = Instant::now();
+    let started = now();
     let terms: Vec<Term> =
         store.apply(&acquires).await.into_iter().map(|reply| granted(reply).term).collect();
-    println!("3,000 were acquired in {:?}", started.elapsed());
+    println!("3,000 were acquired in {:?}", (now() - started));
     let renewals: Vec<Op> =
         names.iter().zip(&terms).map(|(name, term)| a.renew_op(name, *term)).collect();
-    let started = Instant::now();
+    let started = now();
     for reply in store.apply(&renewals).await {
         granted(reply);
     }
-    println!("3,000 were renewed in {:?}", started.elapsed());
+    println!("3,000 were renewed in {:?}", (now() - started));
     // A follower of all of them is answered in one statement, too.
     let b = Player::new(&database.store(), "b");
     let tries: Vec<Op> = names.iter().map(|name| b.acquire_op(name)).collect();
-    let started = Instant::now();
+    let started = now();
     for (reply, term) in b.store.apply(&tries).await.into_iter().zip(&terms) {
         assert_eq!(refused(reply).lease.unwrap().term, Some(*term));
     }
-    println!("3,000 were refused in {:?}", started.elapsed());
+    println!("3,000 were refused in {:?}", (now() - started));
     drop(b);
     until("others are gone", || async { database.sessions("true").await <= 3 }).await;
     assert_eq!(database.session().await.number(LOCKS).await, 3_000);

@@ -6,20 +6,19 @@ use std::time::Duration;
 
 use tenure_core::{BoxFuture, Error, Store, Time};
 use tenure_testkit::conformance::{self, Subject};
-use tokio::time::Instant;
 
-use crate::common::{self, Place, real_wait};
+use crate::common::{self, Place, now, real_wait};
 
 /// Each number is a schema of its own; each handle has a connection of its own.
 struct Server {
     url: String,
-    started: Instant,
+    started: Time,
     places: Mutex<HashMap<u32, Arc<Place>>>,
 }
 
 impl Server {
     fn new(url: String) -> Server {
-        Server { url, started: Instant::now(), places: Mutex::default() }
+        Server { url, started: now(), places: Mutex::default() }
     }
 }
 
@@ -40,7 +39,7 @@ impl Subject for Server {
     }
 
     fn now(&self) -> Time {
-        Time::from_nanos(self.started.elapsed().as_nanos() as u64)
+        Time::from_nanos((now() - self.started).as_nanos() as u64)
     }
 
     fn wait(&self, span: Duration) -> BoxFuture<'_, ()> {

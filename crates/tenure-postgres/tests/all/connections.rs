@@ -8,11 +8,11 @@ use tenure::Election;
 use tenure_core::{Hint, Hints, Ledger, LedgerStep, Post, Store, StoreExt, Taken, Tick};
 use tenure_postgres::{AdvisoryConfig, PostgresConfig, PostgresStore};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::advisory_common::{self, Database, advisory_url};
-use crate::common::proxy::Proxy;
-use crate::common::{self, PATIENCE, Place, Player, Session, granted, name, real_wait, until};
+use crate::common::{self, PATIENCE, Place, Player, Session, granted, name, now, real_wait, until};
+use tenure_testbed::proxy::Proxy;
 
 /// A store whose sessions can be counted.
 fn named(place: &Place, label: &str) -> PostgresConfig {
@@ -62,10 +62,10 @@ async fn needs_postgres_a_candidate_leads_and_follows_on_one_connection() {
         let follower = follower.clone();
         Handle::current().spawn(async move { follower.campaign().await.unwrap() })
     };
-    let began = Instant::now();
+    let began = now();
     reign.resign().await.unwrap();
     let next = timeout(PATIENCE, waiting).await.unwrap().unwrap();
-    assert!(began.elapsed() < Duration::from_secs(5), "no hint: {:?}", began.elapsed());
+    assert!((now() - began) < Duration::from_secs(5), "no hint: {:?}", (now() - began));
     counts(&place, "leader", 1).await;
     counts(&place, "follower", 1).await;
     drop(next);
@@ -267,9 +267,9 @@ async fn needs_postgres_a_flood_of_notices_delays_no_renewal_beyond_its_call_tim
         .collect();
     let (mut slowest, mut renewals) = (Duration::ZERO, 0);
     while !floods.iter().all(tokio::task::JoinHandle::is_finished) {
-        let asked = Instant::now();
+        let asked = now();
         granted(player.renew("e", term).await);
-        slowest = slowest.max(asked.elapsed());
+        slowest = slowest.max(now() - asked);
         renewals += 1;
         real_wait(Duration::from_millis(10)).await;
     }
@@ -299,7 +299,7 @@ async fn needs_postgres_a_call_that_times_out_costs_no_later_hint() {
     let place = Place::new(&server).await;
     let (login, at) = server.split_once('@').unwrap();
     let (host, database) = at.split_once('/').unwrap();
-    let proxy = Proxy::start(host.rsplit(':').next().unwrap().parse().unwrap()).await;
+    let proxy = Proxy::start(host.rsplit(':').next().unwrap().parse().unwrap());
     let through = Place {
         server: format!("{login}@127.0.0.1:{}/{database}", proxy.port),
         schema: place.schema.clone(),

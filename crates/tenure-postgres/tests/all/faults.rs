@@ -9,11 +9,10 @@ use tenure_postgres::{PostgresConfig, PostgresStore};
 use tenure_testbed::postgres::OwnServer;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 
 use crate::common::group::Group;
-use crate::common::proxy::Proxy;
-use crate::common::{self, Player, Session, granted, name, real_wait, unknown, until};
+use crate::common::{self, Player, Session, granted, name, now, real_wait, unknown, until};
+use tenure_testbed::proxy::Proxy;
 
 const TTL: Duration = Duration::from_secs(3);
 const SECOND: Duration = Duration::from_secs(1);
@@ -102,9 +101,9 @@ async fn needs_postgres_a_group_outlives_restarts_of_the_server_under_load() {
     real_wait(TTL + SECOND).await;
     assert_eq!(group.leading(), 0, "nobody trusts a lease that ran out");
     server.start();
-    let back = Instant::now();
+    let back = now();
     let next = group.leader_above(last.term.get(), TTL + SECOND).await;
-    println!("{:?} after the server was back term {} led", back.elapsed(), next.term);
+    println!("{:?} after the server was back term {} led", (now() - back), next.term);
     load.finish().await;
     group.finish().await;
 }
@@ -119,17 +118,17 @@ async fn needs_postgres_a_server_frozen_for_two_ttls_leaves_nobody_leading_and_t
     let group = Group::start(stores(&[url.clone(), url.clone(), url]), TTL).await;
     let first = group.leads_within(TTL).await;
     server.freeze();
-    let frozen = Instant::now();
-    while frozen.elapsed() < TTL * 2 {
-        let waited = frozen.elapsed();
+    let frozen = now();
+    while (now() - frozen) < TTL * 2 {
+        let waited = now() - frozen;
         let leading = group.leading();
         assert!(waited < TTL || leading == 0, "{leading} lead {waited:?} after the freeze");
         real_wait(Duration::from_millis(5)).await;
     }
     server.thaw();
-    let thawed = Instant::now();
+    let thawed = now();
     let next = group.leader_above(first.term.get(), TTL + SECOND).await;
-    println!("{:?} after the thaw term {} led", thawed.elapsed(), next.term);
+    println!("{:?} after the thaw term {} led", (now() - thawed), next.term);
     real_wait(SECOND).await;
     assert_eq!(group.leading(), 1);
     group.finish().await;
@@ -141,19 +140,19 @@ async fn needs_postgres_a_black_holed_leader_stops_before_anyone_else_leads() {
     let mut server = OwnServer::new(&[]);
     server.start();
     comes_up(&server).await;
-    let proxy = Proxy::start(server.port).await;
+    let proxy = Proxy::start(server.port);
     let through = format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port);
     let url = server.url("postgres");
     let group = Group::start(stores(&[through, url.clone(), url]), TTL).await;
     let first = group.leads_within(TTL).await;
     assert_eq!(first.member, 0, "the first to come leads");
     proxy.swallow(true);
-    let cut = Instant::now();
+    let cut = now();
     while group.members[0].election.is_leader() {
-        assert!(cut.elapsed() < TTL, "it trusts a lease that is over");
+        assert!((now() - cut) < TTL, "it trusts a lease that is over");
         real_wait(Duration::from_millis(1)).await;
     }
-    let stopped = Instant::now();
+    let stopped = now();
     let next = group.leader_above(first.term.get(), TTL + SECOND).await;
     assert!(next.at > stopped && next.member != 0, "two at once");
     println!("stopped {:?} after the cut, succeeded after {:?}", stopped - cut, next.at - cut);
@@ -173,7 +172,7 @@ async fn needs_postgres_a_connection_that_the_network_forgot_costs_no_reign() {
     let mut server = OwnServer::new(&[]);
     server.start();
     comes_up(&server).await;
-    let proxy = Proxy::start(server.port).await;
+    let proxy = Proxy::start(server.port);
     let through = format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port);
     let group = Group::start(stores(&[through, server.url("postgres")]), TTL).await;
     let first = group.leads_within(TTL).await;
@@ -201,8 +200,8 @@ async fn needs_postgres_backends_that_are_ended_again_and_again_cost_no_reign() 
     let admin = Session::open(&url).await;
     let end = "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity \
                WHERE application_name = 'tenure'";
-    let (started, mut ended) = (Instant::now(), 0);
-    while started.elapsed() < TTL * 2 {
+    let (started, mut ended) = (now(), 0);
+    while (now() - started) < TTL * 2 {
         ended += admin.number(end).await;
         real_wait(Duration::from_millis(500)).await;
     }
@@ -320,10 +319,10 @@ async fn needs_postgres_a_host_that_hangs_does_not_keep_us_from_the_next() {
     let (login, place) = server.split_once('@').unwrap();
     let hole = hole.local_addr().unwrap();
     let url = format!("{login}@{hole},{place}");
-    let started = Instant::now();
+    let started = now();
     let error = open(&url).migrate().await;
     assert!(error.is_ok(), "{error:?}");
-    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    assert!((now() - started) < Duration::from_secs(20), "{:?}", (now() - started));
     let error = open(&format!("{login}@{hole},127.0.0.1:9/postgres")).check().await.unwrap_err();
     assert!(error.is_retryable(), "{error}");
     for part in ["none of the servers will do", "took more than", "127.0.0.1:9"] {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tenure_core::{Acknowledged, Arrival, Channels, Delivery, Inbox, Post, Store, Taken, Term};
 use tenure_postgres::PostgresStore;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_postgres::{AsyncMessage, NoTls};
 
-use crate::common::proxy::{Proxy, Trap};
-use crate::common::{self, PATIENCE, Place, Player, Session, name, until};
+use crate::common::{self, PATIENCE, Place, Player, Session, name, now, until};
+use tenure_testbed::proxy::{Proxy, Trap};
 
 fn channels(store: &PostgresStore) -> &dyn Channels {
     store.channels().unwrap()
@@ -125,7 +125,7 @@ async fn needs_postgres_a_server_that_lets_nobody_listen_any_more_is_left_alone_
     let url = common::server();
     let (login, place) = url.split_once('@').unwrap();
     let (host, database) = place.split_once('/').unwrap();
-    let proxy = Proxy::start(host.rsplit(':').next().unwrap().parse().unwrap()).await;
+    let proxy = Proxy::start(host.rsplit(':').next().unwrap().parse().unwrap());
     let place = Place {
         server: format!("{login}@127.0.0.1:{}/{database}", proxy.port),
         schema: "none".to_owned(),
@@ -256,10 +256,10 @@ async fn needs_postgres_posts_and_takes_wait_for_two_seconds_and_no_longer() {
     // A shorter limit of the user's is kept, and theirs is as it was afterwards.
     let user = place.session().await;
     user.run("SET lock_timeout = '70ms'").await;
-    let asked = Instant::now();
+    let asked = now();
     let says = user.try_run("SELECT tenure_post('e', 'c', '3')").await.unwrap_err();
     assert!(says.starts_with("55P03"), "{says}");
-    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    assert!((now() - asked) < Duration::from_secs(2), "{:?}", (now() - asked));
     session.run("COMMIT").await;
     for limit in ["70ms", "0", "10s"] {
         user.run(&format!("SET lock_timeout = '{limit}'; BEGIN")).await;

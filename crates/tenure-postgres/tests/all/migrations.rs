@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use tenure_core::Reply;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 
-use crate::common::proxy::{Proxy, Trap};
-use crate::common::{self, Place, Player, granted, real_wait, refused, until};
+use crate::common::{self, Place, Player, granted, now, real_wait, refused, until};
+use tenure_testbed::proxy::{Proxy, Trap};
 
 /// The older design: table and functions.
 const OLD: &str = include_str!("common/old.sql");
@@ -86,11 +85,11 @@ async fn needs_postgres_a_migration_behind_an_open_transaction_stalls_no_leader(
     slow.run("BEGIN; SELECT FROM leader_election FOR KEY SHARE").await;
     let store = place.store();
     let migrating = Handle::current().spawn(async move { store.migrate().await });
-    let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(2) {
-        let sent = Instant::now();
+    let started = now();
+    while (now() - started) < Duration::from_secs(2) {
+        let sent = now();
         leader.run("SELECT leader_heartbeat('e', 'web-1')").await;
-        assert!(sent.elapsed() < Duration::from_secs(1), "stalled for {:?}", sent.elapsed());
+        assert!((now() - sent) < Duration::from_secs(1), "stalled for {:?}", (now() - sent));
         real_wait(Duration::from_millis(20)).await;
     }
     assert!(!migrating.is_finished(), "it could not be done yet");
@@ -112,7 +111,7 @@ async fn needs_postgres_a_migrator_that_is_cut_off_stalls_no_leader_and_keeps_no
         let leader = place.session().await;
         assert!(leader.truth("SELECT try_become_leader('e', 'web-1')").await);
         leader.run("SET lock_timeout = '1s'").await;
-        let proxy = Proxy::start(port).await;
+        let proxy = Proxy::start(port);
         proxy.lay(Trap::Swallow(text));
         let through = format!("{login}@127.0.0.1:{}/{database}", proxy.port);
         let cut_off = common::config(&through, &format!("schema={}", place.schema)).open();
@@ -120,10 +119,10 @@ async fn needs_postgres_a_migrator_that_is_cut_off_stalls_no_leader_and_keeps_no
         proxy.swallows().await;
         let store = place.store();
         let migrating = Handle::current().spawn(async move { store.migrate().await });
-        let started = Instant::now();
+        let started = now();
         while !migrating.is_finished() {
             leader.run("SELECT leader_heartbeat('e', 'web-1')").await;
-            assert!(started.elapsed() < common::PATIENCE, "it is kept out");
+            assert!((now() - started) < common::PATIENCE, "it is kept out");
             real_wait(Duration::from_millis(20)).await;
         }
         migrating.await.unwrap().unwrap();

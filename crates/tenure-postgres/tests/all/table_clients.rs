@@ -6,9 +6,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use tenure_core::Reply;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 
-use crate::common::{self, Place, Player, granted, real_wait, refused};
+use crate::common::{self, Place, Player, granted, now, real_wait, refused};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a PostgreSQL server"]
@@ -113,10 +112,10 @@ async fn needs_postgres_followers_that_poll_hold_up_no_leader() {
     follower.run("BEGIN").await;
     assert!(!follower.truth("SELECT try_become_leader('e', 'b', 30)").await);
     // Its transaction is still open, and so would be a lock.
-    let started = Instant::now();
+    let started = now();
     leader.run("SET lock_timeout = '1s'").await;
     assert!(leader.truth("SELECT leader_heartbeat('e', 'a')").await);
-    assert!(started.elapsed() < Duration::from_secs(1));
+    assert!((now() - started) < Duration::from_secs(1));
     follower.run("COMMIT").await;
     let ours = Player::new(&place.store(), "ours", 1);
     refused(ours.acquire("e", 1).await);
@@ -193,14 +192,14 @@ async fn needs_postgres_the_functions_alone_end_a_fence_that_is_stuck() {
     let (_, term) = place.row("e").await;
     // Not idle: a statement runs, and no timeout of the server's ends it.
     let work = format!("BEGIN; SELECT tenure_fence('e', {term}); SELECT pg_sleep(600)");
-    let began = Instant::now();
+    let began = now();
     let stuck = Handle::current().spawn(async move { first.try_run(&work).await });
     let take = "SELECT try_become_leader('e', 'second', 30)";
     while !second.truth(take).await {
-        assert!(began.elapsed() < common::PATIENCE * 2, "nobody ends it");
+        assert!((now() - began) < common::PATIENCE * 2, "nobody ends it");
         real_wait(Duration::from_millis(100)).await;
     }
-    assert!(began.elapsed() > Duration::from_secs(10), "it has its grace");
+    assert!((now() - began) > Duration::from_secs(10), "it has its grace");
     assert!(stuck.await.unwrap().is_err(), "its work was undone");
     assert_eq!(place.row("e").await, ("second".to_owned(), term + 1));
 }

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use tenure_core::{ErrorKind, Hint, Hints, Store, StoreExt};
 use tenure_postgres::{PostgresConfig, PostgresStore};
-use tokio::time::Instant;
 
-use crate::common::{self, Place, Player, Session, granted, name, unknown, until};
+use crate::common::{self, Place, Player, Session, granted, name, now, unknown, until};
 
 /// The same server with another user, password and database.
 fn at(server: &str, user: &str, database: &str, options: &str) -> PostgresStore {
@@ -247,17 +246,17 @@ async fn needs_postgres_hints_come_back_after_their_connection_was_ended() {
     let end = "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity \
                WHERE (query LIKE 'LISTEN%' OR query LIKE '%.tenure\\_%') \
                AND application_name = 'hints-' || current_schema()";
-    let mut ended = Instant::now();
+    let mut ended = now();
     for seq in 1..=7 {
         // The first hint of a connection says that anything may have happened.
         assert_eq!(next(&mut *hints).await, Hint::Any);
         // However often: a connection that worked is not held against the next.
-        let away = ended.elapsed();
+        let away = now() - ended;
         assert!(away < Duration::from_secs(3), "{away:?} after the end of number {}", seq - 1);
         let term = a.takes("e", seq).await;
         granted(a.release("e", term, seq).await);
         assert_eq!(next(&mut *hints).await, Hint::Election(name("e")));
-        ended = Instant::now();
+        ended = now();
         assert_eq!(admin.number(end).await, 1);
     }
 }
@@ -305,12 +304,12 @@ async fn needs_postgres_a_server_that_hangs_costs_one_deadline_and_nothing_queue
     // Nobody gets at the table: that is as if the server hung.
     let block = place.session().await;
     block.run("BEGIN; LOCK TABLE leader_election").await;
-    let started = Instant::now();
+    let started = now();
     for _ in 0..3 {
         let text = unknown(a.renew("e", term).await);
         assert!(text.contains("took more than 300ms") || text.contains("lock timeout"), "{text}");
     }
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    assert!((now() - started) < Duration::from_secs(5), "{:?}", (now() - started));
     block.run("ROLLBACK").await;
     until("it is renewed again", || async {
         matches!(a.renew("e", term).await, tenure_core::Reply::Granted(_))

@@ -8,7 +8,7 @@ use tenure::{BootClock, Election, Event, Events, Time};
 use tenure_core::Reply;
 use tenure_redis::Settle;
 
-use crate::common::{self, Server, player};
+use crate::common::{self, Server, Stores as _, player};
 
 /// Renewed every other second.
 const TTL: Duration = Duration::from_secs(6);

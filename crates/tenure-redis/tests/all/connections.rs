@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure::{Candidate, Election, Messenger};
 use tenure_redis::RedisStore;
 
-use crate::common::{Server, ms, wait};
+use crate::common::{Server, Stores as _, ms, wait};
 
 const TTL: Duration = Duration::from_secs(20);
 

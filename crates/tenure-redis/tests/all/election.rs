@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use tenure::{Election, ElectionBuilder};
 use tenure_redis::{RedisStore, Settle};
 
-use crate::common::{Server, ms, now, player, wait};
+use crate::common::{Server, Stores as _, ms, now, player, wait};
 
 const TTL: Duration = Duration::from_secs(3);
 

@@ -10,8 +10,8 @@ use rustix::process::Signal;
 use tenure_core::{ErrorKind, Hint, Name, Op, Reply, Store, StoreExt};
 use tenure_redis::{RedisConfig, Settle};
 
-use crate::common::proxy::Proxy;
-use crate::common::{Server, granted, ms, now, player, refused, unknown, wait};
+use crate::common::{Server, Stores as _, granted, ms, now, player, refused, unknown, wait};
+use tenure_testbed::proxy::Proxy;
 
 /// A call on a ttl of 3 s takes at most 500 ms to connect and 500 ms to be answered.
 const TTL: Duration = Duration::from_secs(3);
@@ -91,7 +91,7 @@ async fn needs_redis_a_connection_that_hangs_is_replaced() {
     let store = RedisConfig::from_url(&url).unwrap().open().unwrap();
     let a = player("jobs", "a", TTL);
     let term = a.takes(&store, 1).await.term;
-    proxy.swallow_open_ones();
+    proxy.forget();
     unknown(a.renew(&store, term).await);
     granted(a.renew(&store, term).await);
 }

@@ -5,7 +5,7 @@ use redis::aio::MultiplexedConnection;
 use tenure_core::{ErrorKind, Term};
 use tenure_redis::fence::{Fence, FenceError};
 
-use crate::common::{Player, Server, granted, ms, player, wait};
+use crate::common::{Player, Server, Stores as _, granted, ms, player, wait};
 
 async fn connect(server: &Server) -> MultiplexedConnection {
     let client = redis::Client::open(server.url()).unwrap();

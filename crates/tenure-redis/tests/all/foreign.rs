@@ -2,7 +2,7 @@
 
 use tenure_core::{Op, StoreExt};
 
-use crate::common::{Server, granted, ms, player, refused, wait};
+use crate::common::{Server, Stores as _, granted, ms, player, refused, wait};
 
 const RENEW: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
     return redis.call('PEXPIRE', KEYS[1], ARGV[2]) else return 0 end";

@@ -9,7 +9,7 @@ use tenure_redis::{RedisConfig, RedisStore, Settle};
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::common::fleet::{PASSWORD as SECRET, documented_acl};
-use crate::common::{self, Server, granted, ms, player, unknown};
+use crate::common::{self, Server, Stores as _, granted, ms, player, unknown};
 
 fn store(url: &str) -> RedisStore {
     RedisConfig::from_url(url).unwrap().with_settle(Settle::Off).open().unwrap()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure_core::{Op, Reply, StoreExt, Term, Time};
 use tenure_redis::{RedisStore, Settle};
 
-use crate::common::{Player, Server, granted, ms, now, player, refused, wait};
+use crate::common::{Player, Server, Stores as _, granted, ms, now, player, refused, wait};
 
 /// How long servers settle here, and the ttl of all leaders.
 const SETTLE: Duration = Duration::from_millis(1_000);

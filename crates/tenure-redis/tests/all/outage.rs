@@ -9,8 +9,8 @@ use tenure::{Election, Tenure};
 use tenure_core::{Reason, Time};
 use tenure_redis::{FailClosed, RedisConfig, RedisStore, Settle};
 
-use crate::common::proxy::Proxy;
-use crate::common::{Server, ms, now, wait};
+use crate::common::{Server, Stores as _, ms, now, wait};
+use tenure_testbed::proxy::Proxy;
 
 const TTL: Duration = Duration::from_secs(2);
 
@@ -40,7 +40,7 @@ async fn needs_redis_a_black_holed_leader_stops_trusting_itself_before_anyone_el
     let reign = a.campaign().await.unwrap();
     let b = start(server.settled(), "b").await;
     wait(TTL / 2).await;
-    proxy.black_hole();
+    proxy.swallow(true);
     let cut = now();
     let ends = async {
         reign.ended().await;

@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use crate::common::fleet::ClusterSet;
-use crate::common::{Server, granted, ms, now, player, wait};
+use crate::common::{Server, Stores as _, granted, ms, now, player, wait};
 
 const TTL: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(20);

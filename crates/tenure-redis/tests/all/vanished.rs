@@ -10,7 +10,9 @@ use tenure_redis::fence::{Fence, FenceError};
 use tenure_redis::{RedisStore, Settle};
 
 use crate::common::fleet::ClusterSet;
-use crate::common::{Player, Server, granted, ms, now, player, refused, unknown, wait};
+use crate::common::{
+    Player, Server, Stores as _, granted, ms, now, player, refused, unknown, wait,
+};
 
 const TTL: Duration = Duration::from_millis(1_500);
 

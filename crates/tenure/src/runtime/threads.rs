@@ -1,11 +1,11 @@
 //! The runtime of production: a thread for each part, and the program's own tokio runtime for user
 //! code.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 
-use tenure_core::sync::lock;
+use tenure_core::sync::{lock, wait};
 use tenure_core::{BoxFuture, Clock, Error, ErrorKind};
 use tokio::runtime::{Builder, Handle};
 
@@ -86,7 +86,7 @@ impl Signal {
     fn wait(&self) {
         let mut given = lock(&self.given);
         while !*given {
-            given = self.changed.wait(given).unwrap_or_else(PoisonError::into_inner);
+            given = wait(&self.changed, given);
         }
         *given = false;
     }

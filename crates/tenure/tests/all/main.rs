@@ -11,5 +11,6 @@ mod observe;
 mod once;
 mod relied;
 mod suites_can_fail;
+mod surroundings;
 mod trouble;
 mod work;

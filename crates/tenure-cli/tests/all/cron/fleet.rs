@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::eventually;
+use crate::common::{eventually, processes};
 use crate::support::{Place, Process};
 
 const JOB: &str = "job";
@@ -121,9 +121,9 @@ impl Fleet {
         let member = &self.members[member];
         eventually("a moment without a write", || {
             member.signal(Signal::STOP);
-            let stat = format!("/proc/{}/stat", member.pid());
             eventually("it has stopped", || {
-                fs::read_to_string(&stat).unwrap().contains(") T ").then_some(())
+                let all = processes();
+                all.iter().any(|it| it.pid == member.pid() && it.state == "T").then_some(())
             });
             // The lock of a writer to the write-ahead log is byte 120 of the shared memory.
             let locks = fs::read_to_string("/proc/locks").unwrap();

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use super::fleet::{Fleet, Outcome, second};
 use super::workload;
-use crate::servers::{Postgres, Redis};
+use crate::servers::{self, Postgres};
 use crate::support::Place;
 
 /// In the normal run: a kill, a freeze and two kills more, some 20 s.
@@ -177,7 +177,7 @@ fn long_postgres_keeps_all_promises() {
 }
 
 fn on_redis(size: (usize, usize)) {
-    let redis = Redis::start();
+    let redis = servers::redis();
     let url = format!("{}?settle=off", redis.url());
     at_most_once(Some(&format!("{url}&prefix=a:")), size);
     at_least_once(Some(&format!("{url}&prefix=b:")), size);

@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::{Pid, Signal, getpgid, kill_process};
 
 use crate::common::{Watched, eventually, now};
-use crate::servers::Redis;
+use crate::servers;
 use crate::support::{Place, Process};
 
 #[test]
@@ -129,7 +129,7 @@ fn a_command_that_is_stopped_or_loses_its_guardian_is_told_of() {
 #[test]
 #[ignore = "needs redis-server"]
 fn needs_redis_a_second_signal_kills_the_commands_and_gives_the_lease_back() {
-    let redis = Redis::start().once_up();
+    let redis = servers::redis();
     let script = "trap 'echo @deaf' TERM; echo @main $$; while :; do sleep 0.02; done";
     let args = ["cron", "job", "* * * * * *", "--ttl", "60s", "--", "sh", "-c", script];
     let mut command = Place::new().command(&args);

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::common::{eventually, now};
-use crate::servers::{Postgres, Redis};
+use crate::servers::{self, Postgres};
 use crate::support::{Place, Process, finish};
 
 const CHANNELS: [&str; 2] = ["orders", "refunds"];
@@ -266,7 +266,7 @@ fn on_postgres(scheme: &str, schema: &str, each: usize) {
 }
 
 fn on_redis(each: usize) {
-    let server = Redis::start().once_up();
+    let server = servers::redis();
     let url = format!("{}?settle=off", server.url());
     posts_survive(Shop::new(url, "1500ms"), each);
 }

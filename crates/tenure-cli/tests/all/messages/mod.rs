@@ -250,7 +250,7 @@ fn a_listener_says_that_the_guardian_of_a_command_was_killed() {
 #[test]
 #[ignore = "needs redis-server"]
 fn needs_redis_a_signal_while_it_starts_gives_the_lease_back() {
-    let redis = servers::Redis::start().once_up();
+    let redis = servers::redis();
     let place = Place::new();
     for round in 0..20 {
         let name = format!("shop-{round}");

@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 use tenure::core::{Clock as _, OnceState, Store};
 use tenure::{BootClock, Election, Name, OnceOptions, OnceOutcome, OnceRun};
 
-use crate::servers::{Postgres, Redis};
+use crate::servers::{self, Postgres};
 use crate::support::Place;
 
 const INSTANCES: usize = 5;
@@ -249,7 +249,7 @@ fn needs_postgres_each_key_has_one_success_and_one_run_at_a_time() {
 #[test]
 #[ignore = "needs redis-server"]
 fn needs_redis_each_key_has_one_success_and_one_run_at_a_time() {
-    let redis = Redis::start().once_up();
+    let redis = servers::redis();
     let url = format!("{}?settle=off", redis.url());
     keys_under_kills(&url, Place::new().dir.path());
 }

@@ -4,8 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::Value;
+use tenure_testbed::redis::RedisServer;
 
-use crate::servers::{Postgres, Redis};
+use crate::servers::{self, Postgres};
 use crate::support::{Place, finish};
 
 fn examined(place: &Place, url: &str, more: &[&str]) -> (i32, Value) {
@@ -222,9 +223,8 @@ fn needs_postgres_a_server_that_is_away_is_a_finding_and_not_a_crash() {
 #[ignore = "needs a Redis server"]
 fn needs_redis_a_server_that_throws_keys_away_endangers_safety() {
     let place = Place::new();
-    let mut command = std::process::Command::new(crate::servers::program());
-    command.args(["--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"]);
-    let server = Redis::start_by(command, "127.0.0.1").once_up();
+    let settings = ["--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"];
+    let server = RedisServer::start_with(&settings);
     let (code, report) = examined(&place, &server.url(), &[]);
     assert_eq!(code, 1, "{report}");
     assert!(safety(&report)[0].contains("allkeys-lru"), "{report}");
@@ -241,17 +241,10 @@ fn needs_redis_a_server_that_throws_keys_away_endangers_safety() {
 #[test]
 #[ignore = "needs a Redis server"]
 fn needs_redis_sentinels_are_asked_and_the_primary_that_they_name_is_examined() {
-    let (primary, place) = (Redis::start().once_up(), Place::new());
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let file = place.path("sentinel.conf");
-    let lines = format!("port {port}\nsentinel monitor main 127.0.0.1 {} 1\n", primary.port);
-    fs::write(&file, lines).unwrap();
-    let mut sentinel = std::process::Command::new(crate::servers::program());
-    sentinel.args([&file, "--sentinel"]).stdout(std::process::Stdio::null());
-    let _sentinel = crate::support::Process::new(&mut sentinel);
-    crate::common::eventually("the sentinel answers", || {
-        std::net::TcpStream::connect(("127.0.0.1", port)).ok()
-    });
+    let (primary, place) = (servers::redis(), Place::new());
+    let lines = format!("sentinel monitor main 127.0.0.1 {} 1", primary.port);
+    let sentinel = RedisServer::start_sentinel(&lines);
+    let port = sentinel.port;
     let url = format!("redis+sentinel://127.0.0.1:{port}/main/0?settle=off");
     let (code, report) = examined(&place, &url, &[]);
     assert_eq!((code, safety(&report)), (0, vec![]), "{report}");
@@ -271,9 +264,8 @@ fn needs_redis_sentinels_are_asked_and_the_primary_that_they_name_is_examined() 
 fn needs_redis_a_cluster_with_slots_that_nobody_serves_is_found() {
     let place = Place::new();
     let bus = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut command = std::process::Command::new(crate::servers::program());
-    command.args(["--cluster-enabled", "yes", "--cluster-port", &bus.to_string()]);
-    let server = Redis::start_by(command, "127.0.0.1").once_up();
+    let bus = bus.to_string();
+    let server = RedisServer::start_with(&["--cluster-enabled", "yes", "--cluster-port", &bus]);
     let done = |asked: &str| assert_eq!(server.ask(asked).as_deref(), Some("+OK"), "{asked}");
     done("CLUSTER ADDSLOTSRANGE 0 16000");
     let url = format!("redis+cluster://127.0.0.1:{}?settle=off", server.port);

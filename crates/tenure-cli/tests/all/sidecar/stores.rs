@@ -2,7 +2,7 @@
 
 use super::instance::Instance;
 use crate::common::eventually;
-use crate::servers::{Postgres, Redis};
+use crate::servers::{self, Postgres};
 use crate::support::{Place, finish};
 
 /// One leads, one follows; a message is taken; who resigns hands over.
@@ -57,7 +57,7 @@ fn needs_postgres_the_sidecar_works_on_advisory_locks() {
 #[test]
 #[ignore = "needs a Redis server"]
 fn needs_redis_the_sidecar_works_on_a_server() {
-    let (server, place) = (Redis::start().once_up(), Place::new());
+    let (server, place) = (servers::redis(), Place::new());
     works_on(&place, &format!("{}?settle=off", server.url()));
 }
 
@@ -65,7 +65,7 @@ fn needs_redis_the_sidecar_works_on_a_server() {
 #[test]
 #[ignore = "needs a Redis server"]
 fn needs_redis_deleting_the_key_frees_no_lease_and_resigning_does() {
-    let (server, place) = (Redis::start().once_up(), Place::new());
+    let (server, place) = (servers::redis(), Place::new());
     let store = format!("{}?settle=off", server.url());
     let more = ["-e", "jobs", "--ttl", "30s"];
     let first = Instance::start_on(&place, &store, "web-1", &more);

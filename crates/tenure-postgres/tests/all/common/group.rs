@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tenure::{Election, Tenure, Term};
-use tenure_core::Store;
+use tenure_core::{Store, Time};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
-use super::real_wait;
+use super::{now, real_wait};
 
 /// How often the watcher looks.
 const LOOK: Duration = Duration::from_millis(1);
@@ -33,7 +32,7 @@ pub(crate) struct Member {
 pub(crate) struct SeenReign {
     pub(crate) member: usize,
     pub(crate) term: Term,
-    pub(crate) at: Instant,
+    pub(crate) at: Time,
 }
 
 type Slot = Arc<Mutex<Weak<Tenure>>>;
@@ -64,20 +63,20 @@ impl Group {
 
     /// Waits until somebody leads whose term is above this one.
     pub(crate) async fn leader_above(&self, term: u64, within: Duration) -> SeenReign {
-        let started = Instant::now();
+        let started = now();
         loop {
             let last = self.reigns().last().copied();
             if let Some(last) = last.filter(|last| last.term.get() > term) {
                 return last;
             }
-            assert!(started.elapsed() < within, "nobody leads after {within:?}");
+            assert!((now() - started) < within, "nobody leads after {within:?}");
             real_wait(LOOK).await;
         }
     }
 
     /// Waits until exactly one of them leads, and tells which.
     pub(crate) async fn leads_within(&self, within: Duration) -> SeenReign {
-        let started = Instant::now();
+        let started = now();
         loop {
             let leading = |reign: &SeenReign| {
                 let term = self.members[reign.member].election.term();
@@ -86,7 +85,7 @@ impl Group {
             if let Some(reign) = self.reigns().last().copied().filter(leading) {
                 return reign;
             }
-            assert!(started.elapsed() < within, "nobody leads after {within:?}");
+            assert!((now() - started) < within, "nobody leads after {within:?}");
             real_wait(LOOK).await;
         }
     }
@@ -128,11 +127,7 @@ async fn work(
             let (slot, reigns) = (slot.clone(), reigns.clone());
             async move {
                 *slot.lock().unwrap() = Arc::downgrade(&tenure);
-                reigns.lock().unwrap().push(SeenReign {
-                    member,
-                    term: tenure.term(),
-                    at: Instant::now(),
-                });
+                reigns.lock().unwrap().push(SeenReign { member, term: tenure.term(), at: now() });
                 // It goes on for as long as it is trusted, to give others a chance to collide.
                 tenure.lost().await;
                 tenure.ended().await;

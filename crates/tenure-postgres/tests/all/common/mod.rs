@@ -3,7 +3,6 @@
 
 pub(crate) mod frozen;
 pub(crate) mod group;
-pub(crate) mod proxy;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use tenure_postgres::{PostgresConfig, PostgresStore};
 use tenure_testbed::ops;
 pub(crate) use tenure_testbed::ops::{name, term};
 pub(crate) use tenure_testbed::postgres::server;
-pub(crate) use tenure_testbed::{PATIENCE, granted, real_wait, refused, until};
+pub(crate) use tenure_testbed::{PATIENCE, granted, now, real_wait, refused, until};
 use tokio::runtime::Handle;
 use tokio_postgres::{Client, NoTls};
 
@@ -136,7 +135,16 @@ impl Player {
         self.store.apply_one(&self.acquire_op(election, seq)).await
     }
 
+    /// Asks until it is told: a server lets go of the locks of a failed transaction a moment after
+    /// it has told of the failure.
     pub(crate) async fn takes(&self, election: &str, seq: u64) -> Term {
+        for _ in 0..200 {
+            let reply = self.acquire(election, seq).await;
+            if !matches!(&reply, Reply::Unknown(error) if error.is_retryable()) {
+                return granted(reply).term;
+            }
+            real_wait(Duration::from_millis(50)).await;
+        }
         granted(self.acquire(election, seq).await).term
     }
 

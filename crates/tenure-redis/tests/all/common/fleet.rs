@@ -151,7 +151,7 @@ impl SentinelSet {
     /// The server that leases are on now, by its place in `servers`.
     pub(crate) fn primary(&self) -> usize {
         let is_primary = |server: &Server| {
-            let told = server.try_run(&["INFO", "replication"]);
+            let told = server.ask("INFO replication");
             told.is_some_and(|told| told.contains("role:master"))
         };
         self.servers.iter().position(is_primary).unwrap()

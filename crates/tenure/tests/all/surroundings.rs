@@ -1,6 +1,5 @@
 //! The library takes threads, tasks, clocks, timers and chance from its `Runtime` alone: that is
 //! what lets a simulator run all of it. This reads the sources, so that it stays so.
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::path::{Path, PathBuf};
 
