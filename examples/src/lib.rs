@@ -27,7 +27,7 @@ pub fn open_store() -> Result<Arc<dyn Store>> {
     Ok(url.childless().open()?)
 }
 
-/// Ctrl-C, or the SIGTERM of whoever runs this.
+/// Ctrl-C, or the SIGTERM of a supervisor.
 #[derive(Debug)]
 pub struct Shutdown {
     interrupt: Signal,

@@ -338,7 +338,7 @@ pub(crate) struct ResignArgs {
 
 /// Try failover on the store itself, with real processes and real faults
 ///
-/// Candidates of this very binary take part in an election of the drill's own. Whoever leads is
+/// Candidates of this very binary take part in an election of the drill's own. The leader is
 /// killed, frozen, cut off or asked to resign, again and again, while it writes under a fence. A
 /// checker outside holds what happened against the promises: never two leaders at once, terms that
 /// only rise, no stale write. It tells how long nobody led after each kind of fault.

@@ -1,4 +1,4 @@
-//! Where lines go. Whoever takes part in an election must not wait for a terminal that was stopped
+//! Where lines go. A candidate must not wait for a terminal that was stopped
 //! with Ctrl-S or a pipe that nobody reads: it would be deposed for it. So a thread writes.
 
 use std::io::{self, Write};

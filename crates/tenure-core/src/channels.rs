@@ -1,6 +1,6 @@
 //! Messages to the leader: the contract for stores that carry them.
 //!
-//! A *notice* is heard by whoever leads at that moment, or by nobody. A *post* is kept until a
+//! A *notice* is heard by the leader of that moment, or by nobody. A *post* is kept until a
 //! leader acknowledges it.
 
 use std::task::{Context, Poll};
@@ -11,14 +11,14 @@ use crate::{BoxFuture, Error, Name, Term};
 /// How long at least a key is remembered after its message was acknowledged.
 pub const KEY_MEMORY: Duration = Duration::from_secs(24 * 3600);
 
-/// Carries messages to whoever leads.
+/// Carries messages to the leader.
 ///
 /// # Contract
 /// What implementors owe. `tenure-testkit` has a suite that checks it. Payloads, keys and channel
 /// names are data, always bound, never spliced into a command. Callers have checked them against
 /// [`limits`](Channels::limits), as [`ChannelsExt`] does.
 ///
-/// - `notify`: whoever listens now gets it at most once; nothing is kept for later.
+/// - `notify`: those who listen now get it at most once; nothing is kept for later.
 /// - `listen`: ends only once everything that is sent from now on will be seen, and the inbox
 ///   shows nothing from before (M1).
 /// - `post`: durable before it returns, all of a batch or none. A channel's posts are numbered in
@@ -40,7 +40,7 @@ pub trait Channels: Send + Sync {
     /// How long names and payloads may be here.
     fn limits(&self) -> Limits;
 
-    /// Sends to whoever leads now: at most once, lost if nobody does.
+    /// Sends to the current leader: at most once, lost if nobody leads.
     fn notify<'a>(
         &'a self,
         election: &'a Name,

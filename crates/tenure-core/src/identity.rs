@@ -128,7 +128,7 @@ impl fmt::Debug for CandidateId {
     }
 }
 
-/// Whoever holds a lease, as the store tells it: a candidate of ours, or a foreign client that
+/// The holder of a lease, as the store tells it: a candidate of ours, or a foreign client that
 /// takes part with an identity of its own making.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder(Arc<str>);

@@ -67,7 +67,7 @@ impl Run {
     /// Waits until the work is told to stop, and tells why.
     ///
     /// # Cancel safety
-    /// Cancel safe: a loss is told again to whoever asks later.
+    /// Cancel safe: a later call is told of the loss again.
     pub async fn lost(&self) -> Reason {
         self.tenure.lost().await
     }

@@ -72,7 +72,7 @@ impl WallClock {
     }
 
     fn set(&self, hours: i64) -> Result<(), DrillError> {
-        // Replaced as a whole, lest somebody reads half of it.
+        // Replaced as a whole, so that nobody reads half of it.
         let new = self.file.with_extension("new");
         fs::write(&new, format!("{hours:+}h\n"))?;
         Ok(fs::rename(new, &self.file)?)

@@ -1,6 +1,6 @@
 //! What happened in an election, written down, and whether it was right.
 //!
-//! Whoever watches candidates (a simulator, a drill, a test) records [`Event`]s on one common
+//! A watcher of candidates (a simulator, a drill, a test) records [`Event`]s on one common
 //! axis of time, and [`History::check`] holds them against the invariants I1 to I7. The checker
 //! stands outside: it believes nothing but the record. What a history does not show it cannot
 //! judge: without [`Kind::Granted`] there is nothing to say on I3, and I5 shows itself only in

@@ -191,7 +191,7 @@ async fn events(State(inner): Shared, headers: HeaderMap, uri: Uri) -> Answer {
     Ok(reply::with_type(StatusCode::OK, "text/event-stream", body))
 }
 
-/// Fails when this process ought to have stepped down and has not: whoever sees it ends it.
+/// Fails when this process ought to have stepped down and has not: a supervisor then ends it.
 async fn healthz(State(inner): Shared) -> Answer {
     for watched in inner.hub.all() {
         let election = &watched.election;
@@ -279,7 +279,7 @@ async fn resign(
     Ok(reply::json(status, body.to_string()))
 }
 
-/// Whoever was told by a 200 that this instance leads has ended all that it began for it: the lease
+/// A client that was told by a 200 that this instance leads has ended all that it began for it: the lease
 /// is given back without waiting for the drain (I8).
 async fn done(
     State(inner): Shared,

@@ -18,7 +18,7 @@ use crate::token::Token;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     Ip(IpAddr),
-    /// Over a unix socket that only its owner may open: whoever does may do everything.
+    /// Over a unix socket that only its owner may open: this client may do everything.
     Unix,
     /// Over a unix socket that others may open, too: they may read, as on loopback.
     SharedUnix,

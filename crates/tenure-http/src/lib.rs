@@ -24,7 +24,7 @@
 //! | `GET /leader[/NAME]?redirect=KEY` | 307 to the URL that the leader published under this key |
 //! | `GET /elections`, `/elections/NAME` | all elections; one, with its last changes of hands |
 //! | `GET /events` | what happens, live, as server-sent events that can be resumed |
-//! | `GET /healthz`, `/readyz` | for whoever restarts and routes |
+//! | `GET /healthz`, `/readyz` | for supervisors and load balancers |
 //! | `GET /metrics` | for Prometheus, if the program renders them |
 //! | `POST /elections/NAME/resign` | asks the leader to resign |
 //! | `POST /elections/NAME/notify/CHANNEL` | sends a message to the leader |

@@ -134,7 +134,7 @@ impl Listener {
         Ok(Listener { socket: Socket::Tcp(socket), at, is_owners: false, _file: None })
     }
 
-    /// Takes over a unix socket that listens already. Who may open it is up to whoever made it: if
+    /// Takes over a unix socket that listens already. Who may open it is up to its maker: if
     /// that is its owner alone (mode 0600), no token is needed to change something. If others may
     /// open it, or nobody can tell who may, they need the token for that, as everywhere.
     ///

@@ -165,7 +165,7 @@ fn resign() -> Value {
     with_problems(
         json!({
             "operationId": "resign",
-            "summary": "Asks whoever leads to resign",
+            "summary": "Asks the leader to resign",
             "parameters": [name()],
             "security": [{ "token": [] }],
             "requestBody": { "required": false, "content": { "application/json": {
@@ -193,7 +193,7 @@ fn notify() -> Value {
     with_problems(
         json!({
             "operationId": "notify",
-            "summary": "Sends a message to whoever leads: at most once, lost if nobody does",
+            "summary": "Sends a message to the leader: at most once, lost if nobody leads",
             "parameters": [name(), channel],
             "security": [{ "token": [] }],
             "requestBody": { "required": true, "content": { "application/json": {

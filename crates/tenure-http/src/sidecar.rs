@@ -63,7 +63,7 @@ impl Sidecar {
         routes.layer(gate).with_state(self.0.clone())
     }
 
-    /// From now on `/leader` and `/readyz` answer 503, whoever leads: the first thing to do when
+    /// From now on `/leader` and `/readyz` answer 503, even on the leader: the first thing to do when
     /// the process is to end, before it resigns.
     pub fn start_draining(&self) {
         self.0.hub.start_draining();
@@ -85,7 +85,7 @@ impl Sidecar {
     /// the same rules and the same words. `None` for everything else.
     pub(crate) fn quick<B>(&self, request: &http::Request<B>, peer: Peer) -> Option<Response> {
         let path = request.uri().path().strip_prefix("/leader")?;
-        // Tokens are left to the routes: whoever sends one asks seldom.
+        // Tokens are left to the routes: few requests have one.
         let plain = !request.headers().contains_key(header::AUTHORIZATION);
         if request.method() != Method::GET || request.uri().query().is_some() || !plain {
             return None;

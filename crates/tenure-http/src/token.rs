@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use tenure::{Error, ErrorKind};
 
-/// A secret that whoever may change something knows. It is compared in constant time and never
+/// A secret of those who may change something. It is compared in constant time and never
 /// shown.
 ///
 /// # Examples

@@ -55,7 +55,7 @@ impl Message {
     /// ended when trust does is dropped; what it handled is a post that comes again.
     ///
     /// # Cancel safety
-    /// Cancel safe: a loss is told again to whoever asks later.
+    /// Cancel safe: a later call is told of the loss again.
     ///
     /// # Examples
     /// ```
@@ -242,7 +242,7 @@ impl ElectionBuilder {
     }
 }
 
-/// Sends messages to whoever leads an election, without taking part in it.
+/// Sends messages to the leader of an election, without taking part in it.
 ///
 /// # Examples
 /// ```
@@ -281,7 +281,7 @@ impl Messenger {
         Ok(self.carrier()?.limits())
     }
 
-    /// Sends JSON to whoever leads now: at most once, and lost if nobody does.
+    /// Sends JSON to the current leader: at most once, and lost if nobody leads.
     ///
     /// # Cancel safety
     /// Not cancel safe: if the future is dropped it may have been sent or not.
@@ -397,7 +397,7 @@ impl Election {
         Ok(Messenger { store, election: self.name().clone(), origin })
     }
 
-    /// Sends JSON to whoever leads now: see [`Messenger::notify`].
+    /// Sends JSON to the current leader: see [`Messenger::notify`].
     ///
     /// # Cancel safety
     /// As for [`Messenger::notify`].

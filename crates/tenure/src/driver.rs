@@ -177,7 +177,7 @@ impl Driver {
         let mut next = Some(first);
         for _ in 0..COMMANDS_AT_ONCE {
             let Some(command) = next else { return };
-            // Whoever waits for a turn of ours gets a whole one: what is due comes before the next.
+            // A caller that waits for a turn of ours gets a whole one: what is due comes before the next.
             let ends_turn = matches!(command, Command::Sync { .. });
             self.take(command);
             if ends_turn {

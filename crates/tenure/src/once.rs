@@ -2,7 +2,7 @@
 //! success is recorded.
 //!
 //! The key's record is in the store's ledger, claimed and ended under the term of the election. So
-//! whoever runs the work leads, and whoever does not lead any more can neither claim nor end it.
+//! only a leader runs the work, and a former leader can neither claim nor end it.
 
 mod asking;
 
@@ -111,7 +111,7 @@ pub struct OnceRun {
 
 impl Election {
     /// Has `work` done once for a key: one run at a time, on whichever instance, until a success
-    /// is recorded. Whoever comes later, after restarts too, gets [`OnceOutcome::Already`]. The
+    /// is recorded. Later callers, after restarts too, get [`OnceOutcome::Already`]. The
     /// others wait meanwhile.
     ///
     /// For work that ends: a migration, a backfill, the set-up of an installation. Work that stays
@@ -295,7 +295,7 @@ impl OnceRun {
     /// Waits until the work is told to stop, and tells why.
     ///
     /// # Cancel safety
-    /// Cancel safe: a loss is told again to whoever asks later.
+    /// Cancel safe: a later call is told of the loss again.
     pub async fn lost(&self) -> Reason {
         self.tenure.lost().await
     }

@@ -1,7 +1,7 @@
 //! Whether somebody who must be told of a loss can be told.
 //!
 //! A lease must not be kept alive for work that cannot hear that it is over: a blocked runtime, a
-//! callback that hangs. So whoever waits for the news answers a bell at each renewal, and the
+//! callback that hangs. So everybody who waits for the news answers a bell at each renewal, and the
 //! driver withholds renewals while the bell goes unanswered.
 
 use std::convert::Infallible;
@@ -64,7 +64,7 @@ impl Pulses {
     pub(crate) fn listen(&self) -> Arc<Pulse> {
         let pulse = Arc::new(Pulse::default());
         let mut list = self.list();
-        // Whoever waits for many short whiles leaves many behind until the next renewal.
+        // Many short waits leave many behind until the next renewal.
         if list.len() >= PRUNE_FROM && list.len().is_power_of_two() {
             list.retain(|pulse| pulse.strong_count() > 0);
         }

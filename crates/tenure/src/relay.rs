@@ -90,7 +90,7 @@ impl Relay {
         }
     }
 
-    /// Runs until there is no more news, and whoever knows of a reign has been told of its end.
+    /// Runs until there is no more news, and those who know of a reign have been told of its end.
     ///
     /// # Cancel safety
     /// Dropping it drops the callbacks that go on.

@@ -61,7 +61,7 @@ pub(crate) struct Status {
 /// One that reads what happens.
 struct Feed {
     queue: Weak<FeedQueue>,
-    /// Whoever reads it may act on it, so a reign that it tells of is relied upon (I8).
+    /// Those who read it may act on it, so a reign that it tells of is relied upon (I8).
     vouches: bool,
 }
 

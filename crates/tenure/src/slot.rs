@@ -202,7 +202,7 @@ impl Slot {
         self.settle(now, io);
     }
 
-    /// Whoever waits for the end of a reign whose work does not end is told so.
+    /// Callers that wait for the end of a reign whose work does not end are told so.
     pub(crate) fn patience_is_over(&mut self, now: Time, io: &mut Io<'_>) {
         self.settle(now, io);
         // A later reign may have begun meanwhile: it has not been aborted.

@@ -126,7 +126,7 @@ impl Election {
         self.candidate_handle().synchronize().await;
     }
 
-    /// Asks whoever leads to resign, this instance or another, if it leads under this term (or
+    /// Asks the leader to resign, this instance or another, if it leads under this term (or
     /// under any, if none is named). Tells the term that was asked, `None` if nobody leads under
     /// it. It learns so from its next renewal, or at once where the store hints.
     ///

@@ -108,7 +108,7 @@ impl Tenure {
     /// depend on this future being polled: a lease is not kept alive for work that can't be told.
     ///
     /// # Cancel safety
-    /// Cancel safe: a loss is told again to whoever asks later.
+    /// Cancel safe: a later call is told of the loss again.
     pub async fn lost(&self) -> Reason {
         if !self.election.shared.is_here() {
             return Reason::NotRenewed;

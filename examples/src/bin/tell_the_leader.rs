@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run -p tenure-examples --bin tell_the_leader -- /tmp/tenure.db
 //! ```
-//! Start several and type into any of them. A line is a notice, heard by whoever leads, or by
+//! Start several and type into any of them. A line is a notice, heard by the leader, or by
 //! nobody; a line that begins with `!` is a post, kept until a leader has handled it. Kill the
 //! leader with `kill -9`: posts wait for the next one.
 

@@ -1,6 +1,6 @@
 //! `tenure campaign`: takes part without a command.
 //!
-//! Whoever acts on what is printed is not known here, so each reign that is told of is relied upon
+//! Those who act on what is printed are not known here, so each reign that is told of is relied upon
 //! (I8): at its end the lease is kept until `done TERM` comes on stdin, or the drain is over.
 
 use tenure::{Election, Event, Reason};

@@ -47,7 +47,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How long the end waits for the last events to be told.
 const LAST_EVENTS: Duration = Duration::from_millis(500);
 
-/// How long whoever led stays after it has given that up.
+/// How long a former leader stays after it has given that up.
 const MAKE_WAY: Duration = Duration::from_millis(30);
 
 /// Opens the store for a command that goes on trying. Nothing is held yet, so a signal that ends

@@ -1,4 +1,4 @@
-//! `tenure notify`: tells whoever leads, at most once.
+//! `tenure notify`: tells the leader, at most once.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::store::StoreChoice;
 
 /// Tell the leader something now; lost if nobody leads
 ///
-/// The payload is JSON, and `{}` if there is none. Whoever leads and listens gets it at most once;
+/// The payload is JSON, and `{}` if there is none. The leader gets it at most once, if it listens;
 /// see `post` for what must not be lost. On Postgres it is a plain NOTIFY on the channel's own
 /// name, heard by everybody who listens to it there.
 #[derive(Debug, Args)]

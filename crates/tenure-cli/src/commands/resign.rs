@@ -55,7 +55,7 @@ pub(crate) async fn run(
     Ok(Exit::DONE)
 }
 
-/// Asks whoever leads; tells who that is, under which term and with which ttl.
+/// Asks the leader; tells who that is, under which term and with which ttl.
 async fn ask(store: &dyn Store, name: &Name) -> Result<Option<(Term, Leader, Duration)>, Failure> {
     loop {
         let Some(lease) = in_time(store.read(name)).await??.lease else { return Ok(None) };

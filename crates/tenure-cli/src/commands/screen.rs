@@ -89,7 +89,7 @@ impl Screen {
             let _ = writeln!(text, "{on}{}{off}", line);
         }
         self.drawn = lines.len() + usize::from(!news.is_empty());
-        // The cursor is hidden, lest it jumps about; the sink adds the last line's end.
+        // The cursor is hidden, so that it does not jump about; the sink adds the last line's end.
         self.sink.out(&format!("\x1b[?25l{}", text.trim_end_matches('\n')));
     }
 

@@ -80,7 +80,7 @@ impl GuardianHandle {
             .current_dir("/")
             .process_group(0)
             .stdin(theirs)
-            // Whoever reads the command's output to its end must not wait for the guardian.
+            // A reader of the command's output must not wait for the guardian.
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let code = Code::default();

@@ -13,7 +13,7 @@ pub(super) enum Want {
     Campaign,
 }
 
-/// So often does the pause between two looks at a vacant lease double at most.
+/// How often, at most, the pause between two looks at a vacant lease doubles.
 pub(super) const LOOKS_MAX: u32 = 9;
 
 /// A span of instants, any of which will do.

@@ -137,7 +137,7 @@ pub(super) async fn handle_posts(
 /// Counts what waits, for metrics, until the reign is stepped down from. It is no work that the
 /// lease would be kept for.
 pub(super) async fn watch_backlog(worker: Worker, store: Arc<dyn Store>) {
-    /// Whoever does not lead has no backlog to show, also if this is dropped.
+    /// A follower has no backlog to show, also if this is dropped.
     struct Shown(Arc<MailMeter>);
     impl Drop for Shown {
         fn drop(&mut self) {

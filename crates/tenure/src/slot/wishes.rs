@@ -26,7 +26,7 @@ impl Slot {
             Wish::Observe => Input::Observe,
             Wish::Campaign => {
                 self.tell(&Event::Campaigning);
-                // Whoever waited for the end of a withdrawal that is taken back waits for nothing.
+                // A withdrawal that is taken back has no end that could be waited for.
                 self.finish_vacating(Ok(()));
                 Input::Campaign
             }

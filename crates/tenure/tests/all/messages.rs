@@ -362,11 +362,11 @@ async fn a_post_that_fails_holds_up_its_channel_until_it_is_dead_and_can_be_repl
     let carrier = Arc::new(Carrier::new(&world));
     let candidate = candidate(&world, &carrier, "a");
     let (tell, mut heard) = ear();
-    let mended = Arc::new(AtomicBool::new(false));
+    let fixed = Arc::new(AtomicBool::new(false));
     let handler = {
-        let mended = mended.clone();
+        let fixed = fixed.clone();
         move |message: Message| {
-            let bad = message.payload == "\"bad\"" && !mended.load(Ordering::SeqCst);
+            let bad = message.payload == "\"bad\"" && !fixed.load(Ordering::SeqCst);
             let panics = bad && message.attempt == 2;
             tell(message);
             async move {
@@ -395,7 +395,7 @@ async fn a_post_that_fails_holds_up_its_channel_until_it_is_dead_and_can_be_repl
     assert_eq!(election.message_counts().failed, 3);
     let letters = messenger.dead_letters(Some("c"), 10).await.unwrap();
     assert_eq!((letters.len(), &*letters[0].key, letters[0].deliveries), (1, "1", 3));
-    mended.store(true, Ordering::SeqCst);
+    fixed.store(true, Ordering::SeqCst);
     assert_eq!(messenger.replay(&[letters[0].id]).await.unwrap(), 1);
     assert_eq!(next(&mut heard).await.attempt, 1);
     eventually("counting", || election.message_counts().handled == 2).await;

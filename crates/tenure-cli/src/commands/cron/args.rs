@@ -141,7 +141,7 @@ pub(crate) struct NextArgs {
 /// Have the leader run a job now
 ///
 /// Returns when it has begun. Exit code 1 if the leader does not know the job, or nobody has
-/// begun it when the time is over; then it stays asked for, and whoever leads next begins it.
+/// begun it when the time is over; then it stays asked for, and the next leader begins it.
 #[derive(Debug, Args)]
 pub(crate) struct TriggerArgs {
     /// The job

@@ -19,7 +19,7 @@ use crate::options::{Candidacy, names};
 /// change something need a token, except over a unix socket, which only its owner can open.
 ///
 /// A 200 of /leader may be relied on for the drain, counted from before it was asked for. So after
-/// a 200 the lease is kept for the drain when leadership is given up, unless whoever works says
+/// a 200 the lease is kept for the drain when leadership is given up, unless the client says
 /// that it is done: POST /elections/NAME/done.
 ///
 /// TERM or Ctrl-C: /leader answers 503, then leadership is given up, then it ends. HUP reads the
