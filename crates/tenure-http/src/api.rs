@@ -279,8 +279,8 @@ async fn resign(
     Ok(reply::json(status, body.to_string()))
 }
 
-/// A client that was told by a 200 that this instance leads has ended all that it began for it: the lease
-/// is given back without waiting for the drain (I8).
+/// A client that was told by a 200 that this instance leads has ended all that it began for it: the
+/// lease is given back without waiting for the drain (I8).
 async fn done(
     State(inner): Shared,
     Extension(trust): Extension<Trust>,

@@ -63,8 +63,8 @@ impl Sidecar {
         routes.layer(gate).with_state(self.0.clone())
     }
 
-    /// From now on `/leader` and `/readyz` answer 503, even on the leader: the first thing to do when
-    /// the process is to end, before it resigns.
+    /// From now on `/leader` and `/readyz` answer 503, even on the leader: the first thing to do
+    /// when the process is to end, before it resigns.
     pub fn start_draining(&self) {
         self.0.hub.start_draining();
     }

@@ -106,6 +106,8 @@ impl Driver {
                 answers = self.calls.ended() => self.take_answers(answers),
                 Some(command) = self.commands.recv() => self.take_commands(command),
                 hint = next_hint(&mut self.hints) => self.hinted(&hint),
+                // After the calls, so that nobody waits for a log line.
+                never = self.telemetry.hand_over() => match never {},
                 () = &mut sleep.1 => sleep = (Time::MAX, self.clock.sleep_until(Time::MAX)),
             }
         }
@@ -177,7 +179,7 @@ impl Driver {
         let mut next = Some(first);
         for _ in 0..COMMANDS_AT_ONCE {
             let Some(command) = next else { return };
-            // A caller that waits for a turn of ours gets a whole one: what is due comes before the next.
+            // A caller that waits for a turn gets a whole one: what is due comes before the next.
             let ends_turn = matches!(command, Command::Sync { .. });
             self.take(command);
             if ends_turn {
@@ -302,6 +304,7 @@ impl Drop for Driver {
         for slot in self.slots.values() {
             slot.driver_is_gone();
         }
+        self.telemetry.flush();
     }
 }
 

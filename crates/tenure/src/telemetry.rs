@@ -4,12 +4,19 @@
 //! pipe or a slow disk. The driver queues what there is to say; a thread of its own says it. The
 //! queue is bounded: what does not fit is left out and counted, because a renewal must not wait for
 //! a log line. Counts of metrics are kept apart and never left out (see `metrics`).
+//!
+//! The thread is woken when the driver has nothing else to do: to wake it costs more than all that
+//! the driver does between a hint and its acquire. What no subscriber wants is not queued at all.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fmt::{self, Write};
-use std::sync::Arc;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
+use tenure_core::sync::lock;
 use tenure_core::{Error, Term};
 use tokio::sync::mpsc;
 use tracing::field::{Field, Visit};
@@ -22,10 +29,16 @@ use crate::Event;
 use crate::metrics::Group;
 use crate::runtime::{Part, Runtime};
 use crate::shared::Shared;
-use crate::telling::log;
+use crate::telling::{level, log};
 
 /// How many lines wait for a subscriber that is slow.
 const ROOM: usize = 4096;
+
+/// How many lines gather at most: a driver that always has something else to do is no excuse.
+const GATHERED_MAX: usize = 256;
+
+/// The level of the spans of attempts.
+const ATTEMPTS: Level = Level::INFO;
 
 /// Something to be said.
 enum LogEntry {
@@ -54,6 +67,8 @@ enum LogEntry {
 /// The driver's end: never waits.
 #[derive(Clone)]
 pub(crate) struct Telemetry {
+    /// What is to be said when the driver has nothing else to do.
+    gathered: Arc<Mutex<Vec<LogEntry>>>,
     lines: mpsc::Sender<LogEntry>,
     left_out: Arc<AtomicU64>,
 }
@@ -64,11 +79,13 @@ impl Telemetry {
         let (lines, said) = mpsc::channel(ROOM);
         let left_out = Arc::new(AtomicU64::new(0));
         runtime.start(Part::for_user_code("tenure-log", say(said, left_out.clone())))?;
-        Ok(Telemetry { lines, left_out })
+        Ok(Telemetry { gathered: Arc::default(), lines, left_out })
     }
 
     pub(crate) fn event(&self, shared: &Arc<Shared>, event: &Event) {
-        self.queue(LogEntry::Event(shared.clone(), event.clone()));
+        if is_wanted(level(event)) {
+            self.queue(LogEntry::Event(shared.clone(), event.clone()));
+        }
     }
 
     /// An attempt begins: one span for each, which ends with the answer.
@@ -79,11 +96,15 @@ impl Telemetry {
         shared: &Arc<Shared>,
         led: Option<Term>,
     ) {
-        self.queue(LogEntry::Sent { id, verb, shared: shared.clone(), led });
+        if is_wanted(ATTEMPTS) {
+            self.queue(LogEntry::Sent { id, verb, shared: shared.clone(), led });
+        }
     }
 
     pub(crate) fn replied(&self, id: u64, outcome: &'static str, term: Option<Term>) {
-        self.queue(LogEntry::Replied { id, outcome, term });
+        if is_wanted(ATTEMPTS) {
+            self.queue(LogEntry::Replied { id, outcome, term });
+        }
     }
 
     pub(crate) fn counts(&self, group: &Arc<Group>) {
@@ -97,14 +118,49 @@ impl Telemetry {
         Detour(self.clone())
     }
 
-    fn queue(&self, line: LogEntry) {
-        if let Err(full) = self.lines.try_send(line) {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
-            if let mpsc::error::TrySendError::Full(LogEntry::Counts(group)) = full {
-                group.is_old_news();
+    /// Hands over what has gathered, whenever it is polled. The driver polls it last.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the rest is handed over by the next call.
+    pub(crate) async fn hand_over(&self) -> Infallible {
+        poll_fn(|_| {
+            self.flush();
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Hands over what has gathered.
+    pub(crate) fn flush(&self) {
+        let gathered = std::mem::take(&mut *lock(&self.gathered));
+        for line in gathered {
+            if let Err(mpsc::error::TrySendError::Full(line)) = self.lines.try_send(line) {
+                self.leave_out(line);
             }
         }
     }
+
+    fn queue(&self, line: LogEntry) {
+        let mut gathered = lock(&self.gathered);
+        gathered.push(line);
+        let full = gathered.len() >= GATHERED_MAX;
+        drop(gathered);
+        if full {
+            self.flush();
+        }
+    }
+
+    fn leave_out(&self, line: LogEntry) {
+        self.left_out.fetch_add(1, Ordering::Relaxed);
+        if let LogEntry::Counts(group) = line {
+            group.is_old_news();
+        }
+    }
+}
+
+/// Whether any subscriber of the program wants lines of this level.
+fn is_wanted(level: Level) -> bool {
+    level <= LevelFilter::current()
 }
 
 async fn say(mut lines: mpsc::Receiver<LogEntry>, left_out: Arc<AtomicU64>) {
@@ -133,7 +189,8 @@ async fn say(mut lines: mpsc::Receiver<LogEntry>, left_out: Arc<AtomicU64>) {
 }
 
 fn attempt(verb: &'static str, shared: &Shared, led: Option<Term>) -> Span {
-    let span = tracing::info_span!(
+    let span = tracing::span!(
+        ATTEMPTS,
         "attempt",
         verb,
         election = shared.election.as_str(),
@@ -216,5 +273,38 @@ impl Visit for Text {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " {name}={value:?}"),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn telemetry(room: usize) -> (Telemetry, mpsc::Receiver<LogEntry>) {
+        let (lines, said) = mpsc::channel(room);
+        (Telemetry { gathered: Arc::default(), lines, left_out: Arc::default() }, said)
+    }
+
+    fn line() -> LogEntry {
+        LogEntry::Store { level: Level::INFO, target: "test", text: String::new() }
+    }
+
+    #[test]
+    fn lines_wait_for_the_driver_and_a_driver_that_never_rests_does_not_keep_them() {
+        let (telemetry, mut said) = telemetry(ROOM);
+        telemetry.queue(line());
+        assert!(said.try_recv().is_err(), "nobody is woken before the driver has time");
+        telemetry.flush();
+        assert!(said.try_recv().is_ok());
+        (0..GATHERED_MAX).for_each(|_| telemetry.queue(line()));
+        assert_eq!(said.len(), GATHERED_MAX);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_and_counted() {
+        let (telemetry, said) = telemetry(2);
+        (0..5).for_each(|_| telemetry.queue(line()));
+        telemetry.flush();
+        assert_eq!((said.len(), telemetry.left_out.load(Ordering::Relaxed)), (2, 3));
     }
 }

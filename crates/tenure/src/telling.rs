@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::{Error, ErrorKind, Term, show_duration};
+use tracing::Level;
 
 use crate::Event;
 use crate::shared::Shared;
@@ -50,6 +51,20 @@ pub(crate) fn runtime_gone() -> Error {
         ErrorKind::Unavailable,
         "the runtime of the callbacks or handlers has ended, so this instance does not campaign",
     )
+}
+
+/// How much an event matters to people.
+pub(crate) fn level(event: &Event) -> Level {
+    match event {
+        Event::Elected { .. } | Event::SteppedDown { .. } => Level::INFO,
+        Event::RenewalFailed { .. }
+        | Event::ListenFailed { .. }
+        | Event::StoreLost { .. }
+        | Event::StoreClockStepped { .. }
+        | Event::DuplicateLabel { .. }
+        | Event::TermFell { .. } => Level::WARN,
+        _ => Level::DEBUG,
+    }
 }
 
 /// The driver logs what the machine found; one vocabulary for all.

@@ -1,7 +1,7 @@
 //! `tenure campaign`: takes part without a command.
 //!
-//! Those who act on what is printed are not known here, so each reign that is told of is relied upon
-//! (I8): at its end the lease is kept until `done TERM` comes on stdin, or the drain is over.
+//! Those who act on what is printed are not known here, so each reign that is told of is relied
+//! upon (I8): at its end the lease is kept until `done TERM` comes on stdin, or the drain is over.
 
 use tenure::{Election, Event, Reason};
 
