@@ -11,6 +11,7 @@ use tenure_core::{
     Name, Op, Reply, Store, StoreInfo, Witness,
 };
 
+use crate::channels::Takes;
 use crate::config::{FailClosed, RedisConfig, Settle};
 use crate::error;
 use crate::hints::RedisHints;
@@ -62,6 +63,7 @@ struct Shared {
     keys: Keys,
     router: Arc<Router>,
     subscriber: Arc<Subscriber>,
+    takes: Takes,
     /// The shortest ttl that anybody asked for: how long a driver waits for ops without one.
     shortest_ttl_ms: AtomicU64,
     /// Whether a ttl above the settling time was warned about.
@@ -82,6 +84,7 @@ impl RedisStore {
             keys,
             router,
             subscriber,
+            takes: Takes::default(),
             shortest_ttl_ms: AtomicU64::new(u64::MAX),
             warned: AtomicBool::new(false),
         })))
@@ -107,8 +110,9 @@ impl RedisStore {
         self.0.router.check(within).await.map_err(|error| error.during("check"))
     }
 
-    /// The names of all elections that a tenure candidate ever led here, in order. Looks at every
-    /// key of the database, a thousand at a time, and needs `+scan`.
+    /// The names of all elections that a tenure candidate led here, in order; those that nobody
+    /// has used for 30 days are forgotten. Looks at every key of the database, a thousand at a
+    /// time, and needs `+scan`.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is changed.
@@ -197,6 +201,10 @@ impl RedisStore {
 
     pub(crate) fn keys(&self) -> &Keys {
         &self.0.keys
+    }
+
+    pub(crate) fn takes(&self) -> &Takes {
+        &self.0.takes
     }
 
     pub(crate) fn subscriber(&self) -> &Arc<Subscriber> {
