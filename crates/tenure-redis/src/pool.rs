@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::{Pipeline, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisResult, Value};
 use tenure_core::sync::lock;
 use tenure_core::{Error, ErrorKind};
 use tokio::runtime::{Handle, Id};
@@ -215,6 +215,29 @@ impl Pool {
             },
             _ => Err(error::odd_answer()),
         }
+    }
+
+    /// Asks one of these servers: one that we are connected to, or else any, and keeps that
+    /// connection. Nothing if there are none.
+    pub(crate) async fn ask_any(
+        self: &Arc<Pool>,
+        primaries: &[Primary],
+        question: &Cmd,
+        within: Duration,
+    ) -> Option<(Node, Result<Value, Error>)> {
+        let runtime = Handle::current().id();
+        let is_open =
+            |primary: &&Primary| lock(&self.conns).contains_key(&(runtime, primary.node.clone()));
+        // Each process has its own, or all would have the first one.
+        let any = || primaries.get(std::process::id() as usize % primaries.len().max(1));
+        let primary = primaries.iter().find(is_open).or_else(any)?;
+        let asked = async {
+            let conn = self.open(primary, Deadline::each(within)).await?;
+            let mut connection = conn.connection.clone();
+            let answer = connection.send_packed_command(question);
+            self.bounded(primary, &conn, answer, within).await
+        };
+        Some((primary.node.clone(), asked.await))
     }
 
     /// Asks a server whether it can be used at all.
