@@ -323,6 +323,13 @@ mod tests {
         }
     }
 
+    /// What happens, and for how long: nobody has to know what settling is.
+    #[test]
+    fn people_are_told_how_long_nobody_can_be_elected() {
+        let said = sentence(&Event::Settling { left: Duration::from_millis(2_900) }).unwrap();
+        assert!(said.starts_with("nobody can be elected for 2s900ms: the store"), "{said}");
+    }
+
     #[test]
     fn a_terminal_is_not_told_what_to_do() {
         assert_eq!(printable("a\x1b[2J\u{9b}b\n"), "a\\u{1b}[2J\\u{9b}b\\n");
