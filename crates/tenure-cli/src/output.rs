@@ -223,9 +223,10 @@ pub(crate) fn sentence(event: &Event) -> Option<String> {
         Event::LeaderChanged { leader: None } => "nobody leads".to_owned(),
         Event::StoreLost { error } => format!("the store can't be used, trying again: {error}"),
         Event::StoreBack => "the store is back".to_owned(),
-        Event::Settling { left } => {
-            format!("settling, {} left; settle=off skips it", show_short(*left))
-        }
+        Event::Settling { left } => format!(
+            "nobody can be elected for {}: the store may have forgotten a leader that still works",
+            show_short(*left)
+        ),
         Event::StoreClockStepped { by, ahead } => format!(
             "the store's clock was set {} by {}; leases are treated as fresh",
             if *ahead { "ahead" } else { "back" },
@@ -320,6 +321,13 @@ mod tests {
             let fields = event_fields(&event);
             assert_eq!(fields[0].0, "term", "{event:?}");
         }
+    }
+
+    /// What happens, and for how long: nobody has to know what settling is.
+    #[test]
+    fn people_are_told_how_long_nobody_can_be_elected() {
+        let said = sentence(&Event::Settling { left: Duration::from_millis(2_900) }).unwrap();
+        assert!(said.starts_with("nobody can be elected for 2s900ms: the store"), "{said}");
     }
 
     #[test]

@@ -4,8 +4,13 @@
 //! All of it is subject to what a Redis server may lose: none is lost only with AOF and without a
 //! failover (M3).
 
-use redis::Value;
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use redis::Value;
+use tenure_core::sync::lock;
 use tenure_core::{
     Acknowledged, BoxFuture, ChannelBacklog, Channels, DeadLetter, Delivery, Error, Inbox,
     KEY_MEMORY, Limits, Name, Post, Posted, Taken, Term,
@@ -54,6 +59,30 @@ impl MailKeys {
     /// The length tells where the channel ends and the key begins.
     fn done(&self, channel: &str, key: &str) -> String {
         format!("{}:done:{}:{channel}:{key}", self.stem, channel.len())
+    }
+}
+
+/// Requests for messages that have no answer yet. One whose answer is lost is made again under the
+/// same number, so that it hands out nothing twice.
+#[derive(Default)]
+pub(crate) struct Takes(Mutex<HashMap<(Name, String), String>>);
+
+/// How many requests this process has made.
+static REQUESTS: AtomicU64 = AtomicU64::new(0);
+
+impl Takes {
+    /// The number of the request: no other term has it, and no other request of this one.
+    fn begin(&self, election: &Name, term: Term, channel: &str) -> String {
+        let mut open = lock(&self.0);
+        let request = open.entry((election.clone(), channel.to_owned())).or_default();
+        if !request.starts_with(&format!("{term}:")) {
+            *request = format!("{term}:{}", REQUESTS.fetch_add(1, Ordering::Relaxed));
+        }
+        request.clone()
+    }
+
+    fn answered(&self, election: &Name, channel: &str) {
+        lock(&self.0).remove(&(election.clone(), channel.to_owned()));
     }
 }
 
@@ -179,9 +208,11 @@ impl Channels for RedisStore {
             let of = MailKeys::new(self, election)?;
             let mut keys = of.first();
             keys.extend([of.waits(channel), of.dead(channel)]);
-            let args = vec![term.to_string(), tries.to_string()];
+            let request = self.takes().begin(election, term, channel);
+            let args = vec![term.to_string(), tries.to_string(), request];
             let words = self.mail(Kind::MailTake, keys, args).await;
             let words = words.map_err(|error| error.in_store(error::STORE).during("take"))?;
+            self.takes().answered(election, channel);
             match words.word(0)? {
                 "stale" => Ok(Taken::Stale),
                 "empty" => Ok(Taken::Empty),

@@ -78,7 +78,11 @@ async fn server(
         }
     };
     let get = |name: &str| info.get(name).map(String::as_str).unwrap_or_default();
-    report.fact("Redis", get("redis_version"));
+    // Valkey also tells the version of Redis that it takes the place of.
+    match get("valkey_version") {
+        "" => report.fact("Redis", get("redis_version")),
+        version => report.fact("Valkey", version),
+    }
     report.fact("up for", format!("{} s", get("uptime_in_seconds")));
     role(&info, report);
     replicas(&info, config.wait_replicas(), report);

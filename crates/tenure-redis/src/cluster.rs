@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::{ServerError, Value};
+use redis::{Cmd, ServerError, Value};
 use tenure_core::sync::lock;
 use tenure_core::{Error, ErrorKind};
 use tokio::runtime::{Handle, Id};
@@ -121,9 +121,21 @@ impl Cluster {
     }
 
     /// Asks again, though nobody found what is known to be wrong: a server that was given another
-    /// slot tells nobody. Others go by the old map meanwhile.
+    /// slot tells nobody. Others go by the old map meanwhile. Asks one server on a connection that
+    /// is there, because everybody does this all the time; and all of them if that one is of no
+    /// use.
     pub(crate) async fn refresh(&self, within: Duration) {
-        if let Err(error) = self.ask(within).await {
+        let map = lock(&self.state).map.clone();
+        let primaries = map.as_ref().map_or(&[][..], |map| &map.primaries);
+        let told = match self.pool.ask_any(primaries, &question(), within).await {
+            Some((node, Ok(answer))) => self.read(&node, answer),
+            _ => Err(error::odd_answer()),
+        };
+        let told = match told {
+            Ok(map) => Ok(self.learn(map)),
+            Err(_) => self.ask(within).await,
+        };
+        if let Err(error) = told {
             tracing::debug!(address = self.pool.address(), %error, "nobody told the slots");
         }
     }
@@ -185,12 +197,17 @@ impl Cluster {
         let asked = timeout(within, async {
             let login = &self.pool.config.login;
             let mut conn = self.pool.connector.open(node, &address, login, None).await?;
-            let question = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
-            let answer = conn.connection.send_packed_command(&question).await;
+            let answer = conn.connection.send_packed_command(&question()).await;
             answer.map_err(|error| error::from_driver(&address, error))
         });
         let answer = asked.await.unwrap_or_else(|_| Err(error::silent(&address, "answer", within)));
-        match answer? {
+        self.read(node, answer?)
+    }
+
+    /// What a server said of the slots.
+    fn read(&self, node: &Node, answer: Value) -> Result<Map, Error> {
+        let address = self.pool.name_of(node);
+        match answer {
             Value::ServerError(error) => Err(refused(&address, &error)),
             answer => {
                 let owned = owners(&answer, node).ok_or_else(error::odd_answer)?;
@@ -216,6 +233,11 @@ impl Cluster {
         }
         map
     }
+}
+
+/// Which slots there are, and whose.
+fn question() -> Cmd {
+    redis::cmd("CLUSTER").arg("SLOTS").to_owned()
 }
 
 /// The slots of each primary, as `CLUSTER SLOTS` tells them.
@@ -265,8 +287,8 @@ pub(crate) fn redirect(value: &Value) -> Option<Redirect> {
             Some(Redirect::Ask(Node { host: host.to_owned(), port: port.parse().ok()? }))
         }
         "TRYAGAIN" | "CLUSTERDOWN" => Some(Redirect::Later),
-        // The marker has moved away from under the script.
-        "ERR" if detail.contains("attempted to access a non local key") => Some(Redirect::Moved),
+        // The marker has moved away from under the script. Valkey begins it with a capital.
+        "ERR" if detail.contains("ttempted to access a non local key") => Some(Redirect::Moved),
         _ => None,
     }
 }

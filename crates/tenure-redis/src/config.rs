@@ -18,15 +18,16 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a call may take before its outcome is unknown.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a server settles: the ttl that most fleets have.
-const SETTLE: Duration = Duration::from_secs(30);
-
-/// How long a server that lost its memory grants nothing new (R2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How long a server that may have lost its memory grants nothing new (R2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Settle {
-    /// This long, and never shorter than the ttl of the candidate that asks. Give it the largest
-    /// ttl of all candidates on the server.
+    /// As long as the ttl of the candidate that asks. This assumes that all candidates of one
+    /// election have the same ttl, as they should.
+    #[default]
+    Ttl,
+    /// This long, and never shorter than the ttl of the candidate that asks. If candidates of one
+    /// election have different ttls, give all of them the largest.
     For(Duration),
     /// Not at all: after a restart, a `FLUSHALL` or a failover a second leader may be elected
     /// while the first still trusts itself.
@@ -113,7 +114,7 @@ impl RedisConfig {
             tls: None,
             theirs: None,
             prefix: String::new(),
-            settle: Settle::For(SETTLE),
+            settle: Settle::default(),
             wait_replicas: 0,
             fail_closed: FailClosed::default(),
             connect_timeout: CONNECT_TIMEOUT,
@@ -129,8 +130,8 @@ impl RedisConfig {
         self
     }
 
-    /// How long a server that lost its memory grants nothing new; 30 s unless set, and never
-    /// shorter than the ttl of the candidate that asks.
+    /// How long a server that may have lost its memory grants nothing new; as long as the ttl of
+    /// the candidate that asks unless set, and never shorter.
     #[must_use]
     pub fn with_settle(mut self, settle: Settle) -> RedisConfig {
         self.settle = settle;

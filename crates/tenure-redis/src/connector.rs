@@ -2,10 +2,13 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, PushInfo, RedisConnectionInfo};
 use tenure_core::{Error, ErrorKind};
@@ -14,6 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
 use crate::config::RedisConfig;
 use crate::deadline::pause;
@@ -22,6 +26,9 @@ use crate::primary::Node;
 
 /// After so long a handshake is suspected to be none.
 const SLOW_HANDSHAKE: Duration = Duration::from_millis(150);
+
+/// So long an address is tried before the next one is tried beside it.
+const HEAD_START: Duration = Duration::from_millis(50);
 
 /// How connections are opened.
 #[derive(Clone)]
@@ -150,10 +157,34 @@ async fn answers_plainly(node: &Node) {
 }
 
 async fn tcp(node: &Node) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((node.host.as_str(), node.port)).await?;
+    let addresses: Vec<SocketAddr> =
+        tokio::net::lookup_host((node.host.as_str(), node.port)).await?.collect();
+    let stream = first_to_connect(&addresses).await?;
     // A renewal is small, and must not wait for more to be sent with it.
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// Tries the addresses of a host side by side, each a little after the one before it. One that
+/// does not answer must not use up the time of those that do.
+async fn first_to_connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut tries = FuturesUnordered::new();
+    let mut trouble = None;
+    for address in addresses {
+        tries.push(TcpStream::connect(*address));
+        match timeout(HEAD_START, tries.next()).await {
+            Ok(Some(Ok(stream))) => return Ok(stream),
+            Ok(Some(Err(error))) => trouble = Some(error),
+            Ok(None) | Err(_) => {}
+        }
+    }
+    while let Some(tried) = tries.next().await {
+        match tried {
+            Ok(stream) => return Ok(stream),
+            Err(error) => trouble = Some(error),
+        }
+    }
+    Err(trouble.unwrap_or_else(|| io::Error::other("its name leads to no address")))
 }
 
 async fn set_up<S>(
@@ -180,6 +211,51 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let stream = tcp(&Node { host: "127.0.0.1".to_owned(), port }).await.unwrap();
         assert!(stream.nodelay().unwrap());
+    }
+
+    /// One that takes no connections: they are neither answered nor refused.
+    struct Silent {
+        address: SocketAddr,
+        _listener: std::net::TcpListener,
+        _queue: Vec<std::net::TcpStream>,
+    }
+
+    fn silent() -> Silent {
+        let listener = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut queue = Vec::new();
+        // Until its queue is full.
+        while let Ok(stream) =
+            std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200))
+        {
+            queue.push(stream);
+            assert!(queue.len() < 10_000, "its queue has no end");
+        }
+        Silent { address, _listener: listener, _queue: queue }
+    }
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_does_not_use_up_the_time() {
+        let silent = silent();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let good = listener.local_addr().unwrap();
+        for addresses in [vec![silent.address, good], vec![silent.address, silent.address, good]] {
+            let connected = first_to_connect(&addresses);
+            let connected = tokio::time::timeout(Duration::from_secs(3), connected).await;
+            assert_eq!(connected.expect("in time").unwrap().peer_addr().unwrap(), good);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_that_refuses_costs_no_time_and_the_last_refusal_is_told() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let good = listener.local_addr().unwrap();
+        let closed = std::net::TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
+        let stream = first_to_connect(&[closed, closed, closed, good]).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), good);
+        let error = first_to_connect(&[closed, closed]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(first_to_connect(&[]).await.is_err());
     }
 
     /// Answers every connection by quoting what it was sent, as servers do that do not know a

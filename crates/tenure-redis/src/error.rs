@@ -10,11 +10,11 @@ use tenure_tls::HandshakeFailure;
 pub(crate) const STORE: &str = "redis";
 
 /// What an ACL user needs; the README has the same list.
-pub(crate) const PRIVILEGES: &str = "+evalsha +eval +info +time +get +set +del +pexpireat +pttl \
-     +hget +hset +hmget +hdel +publish +subscribe +unsubscribe +ping (on a Cluster +spublish \
-     +ssubscribe +sunsubscribe +cluster|slots +asking, with wait_replicas +wait, for messages and \
-     cron +hgetall +hexists +hincrby +sadd +smembers +zadd +zrem +zcard +zrange +zrangebyscore \
-     +zrevrange +zscore)";
+pub(crate) const PRIVILEGES: &str = "+evalsha +eval +info +time +get +set +del +pexpireat \
+     +persist +pttl +hget +hset +hmget +hdel +publish +subscribe +unsubscribe +ping (with a \
+     database other than 0 +select, on a Cluster +spublish +ssubscribe +sunsubscribe \
+     +cluster|slots +asking, with wait_replicas +wait, for messages and cron +hgetall +hexists \
+     +hincrby +sadd +smembers +zadd +zrem +zcard +zrange +zrangebyscore +zrevrange +zscore)";
 
 /// An error of this store.
 pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {

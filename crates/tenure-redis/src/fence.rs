@@ -14,8 +14,9 @@
 //!
 //! # Other languages
 //! The same script works from everywhere. For an election `E` (with the prefix, if there is one)
-//! without a hash tag of its own, `KEYS` are `E`, `{E}:tenure`, and the keys of the write; with a
-//! hash tag, as in `{shop}:jobs`, the second is `E:tenure:own`. `ARGV` are the term and the write:
+//! without a hash tag of its own, `KEYS` are `E`, `{E}:tenure`, and the keys of the write. With a
+//! prefix, the second begins with it too: `app:{app:jobs}:tenure`. With a hash tag, as in
+//! `{shop}:jobs`, it is `E:tenure:own`. `ARGV` are the term and the write:
 //!
 //! ```text
 //! EVAL "..." 3 jobs {jobs}:tenure stock 1700000000000 SET stock 4

@@ -3,6 +3,7 @@
 //! The lease is the plain key, as other clients use it. What tenure notes beside it has to be in
 //! the same Cluster slot (R4), so the companion carries the lease's own hash tag, or makes the
 //! whole lease its tag. The two ways end differently, or `a` and `{a}` would share a companion.
+//! Every key begins with the prefix, so that an ACL has to name nothing else.
 
 use tenure_core::{CandidateId, Error, Name};
 
@@ -125,7 +126,7 @@ impl Keys {
         }
         let companion = match tag(&lease) {
             Some(_) => format!("{lease}{TAGGED_COMPANION}"),
-            None => format!("{{{lease}}}{COMPANION}"),
+            None => format!("{}{{{lease}}}{COMPANION}", self.prefix),
         };
         if self.in_cluster && hashed(&companion) != hashed(&lease) {
             return Err(Error::config(format!(
@@ -143,8 +144,9 @@ impl Keys {
 
     /// The election whose companion this key is, if it is one.
     pub(crate) fn election_of(&self, key: &str) -> Option<Name> {
+        let own = key.strip_prefix(&self.prefix)?;
         let plain =
-            key.strip_prefix('{').and_then(|key| key.strip_suffix(COMPANION)?.strip_suffix('}'));
+            own.strip_prefix('{').and_then(|key| key.strip_suffix(COMPANION)?.strip_suffix('}'));
         let lease = key.strip_suffix(TAGGED_COMPANION).or(plain)?;
         let name = Name::new(lease.strip_prefix(&self.prefix)?).ok()?;
         self.of(&name).is_ok_and(|keys| keys.companion == key).then_some(name)
@@ -178,6 +180,7 @@ mod tests {
         for name in ["jobs", "shop:{eu}:jobs", "{a}", "a{b", "{a}{b}", "日本"] {
             let keys = keys("x:", name);
             assert_eq!(keys.lease, format!("x:{name}"));
+            assert!(keys.companion.starts_with("x:"), "the ACL ~x:* has to be enough");
             assert_eq!(hashed(&keys.lease), hashed(&keys.companion), "{name}");
             let candidate = CandidateId::new("{odd}", 1).unwrap();
             assert_eq!(hashed(&keys.lease), hashed(&keys.released(&candidate)), "{name}");
@@ -265,7 +268,10 @@ mod tests {
             let released = keys.released(&CandidateId::new("x", 1).unwrap());
             assert_eq!(all.election_of(&released), None);
         }
-        assert_eq!(Keys::new("p:").election_of("{q:a}:tenure"), None);
+        assert_eq!(keys("p:", "a").companion, "p:{p:a}:tenure");
+        for key in ["{p:a}:tenure", "{q:a}:tenure", "p:{q:a}:tenure", "q:{p:a}:tenure"] {
+            assert_eq!(Keys::new("p:").election_of(key), None, "{key}");
+        }
     }
 
     #[test]

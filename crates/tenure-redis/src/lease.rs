@@ -190,6 +190,7 @@ fn millis(span: Duration) -> String {
 fn settle_for(settle: Settle, ttl: Duration) -> String {
     match settle {
         Settle::Off => "off".to_owned(),
+        Settle::Ttl => ttl.as_millis().to_string(),
         Settle::For(settle) => settle.max(ttl).as_millis().to_string(),
     }
 }
@@ -289,6 +290,7 @@ mod tests {
         let settle = Settle::For(Duration::from_secs(30));
         assert_eq!(settle_for(settle, Duration::from_secs(90)), "90000");
         assert_eq!(settle_for(settle, Duration::from_secs(3)), "30000");
+        assert_eq!(settle_for(Settle::Ttl, Duration::from_secs(3)), "3000");
         assert_eq!(settle_for(Settle::Off, Duration::from_secs(90)), "off");
     }
 }

@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::{Pipeline, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisResult, Value};
 use tenure_core::sync::lock;
 use tenure_core::{Error, ErrorKind};
 use tokio::runtime::{Handle, Id};
@@ -44,6 +44,9 @@ pub(crate) struct Pool {
     /// time. Only those of the same runtime: one that is blocked meanwhile must hold up nobody else
     /// (C3).
     connecting: KeyedLocks<(Id, Node)>,
+    /// The run of the server that answered last: another one at its address may not know who
+    /// leads (R2). A Cluster has many, and always settles.
+    run: Mutex<String>,
 }
 
 /// A lock for each of several things.
@@ -74,6 +77,7 @@ impl Pool {
             conns: Mutex::default(),
             spare: Mutex::default(),
             connecting: KeyedLocks::default(),
+            run: Mutex::default(),
         }
     }
 
@@ -213,6 +217,29 @@ impl Pool {
         }
     }
 
+    /// Asks one of these servers: one that we are connected to, or else any, and keeps that
+    /// connection. Nothing if there are none.
+    pub(crate) async fn ask_any(
+        self: &Arc<Pool>,
+        primaries: &[Primary],
+        question: &Cmd,
+        within: Duration,
+    ) -> Option<(Node, Result<Value, Error>)> {
+        let runtime = Handle::current().id();
+        let is_open =
+            |primary: &&Primary| lock(&self.conns).contains_key(&(runtime, primary.node.clone()));
+        // Each process has its own, or all would have the first one.
+        let any = || primaries.get(std::process::id() as usize % primaries.len().max(1));
+        let primary = primaries.iter().find(is_open).or_else(any)?;
+        let asked = async {
+            let conn = self.open(primary, Deadline::each(within)).await?;
+            let mut connection = conn.connection.clone();
+            let answer = connection.send_packed_command(question);
+            self.bounded(primary, &conn, answer, within).await
+        };
+        Some((primary.node.clone(), asked.await))
+    }
+
     /// Asks a server whether it can be used at all.
     ///
     /// # Errors
@@ -335,11 +362,9 @@ impl Pool {
     }
 
     fn hello(&self, primary: &Primary) -> Call {
-        let settle = match self.config.settle {
-            Settle::For(_) if !primary.marker.is_empty() => "on",
-            _ => "off",
-        };
-        Call::new(Kind::Hello, Vec::new(), vec![settle.to_owned()])
+        let settles = self.config.settle != Settle::Off && !primary.marker.is_empty();
+        let settle = if settles { "on" } else { "off" };
+        Call::new(Kind::Hello, Vec::new(), vec![settle.to_owned(), lock(&self.run).clone()])
     }
 
     /// What the server says of itself.
@@ -354,7 +379,7 @@ impl Pool {
             Value::Array(words) => words.iter().map(text).collect::<Vec<_>>(),
             _ => Vec::new(),
         };
-        let [mode, maxmemory, policy, role] = words.as_slice() else {
+        let [mode, maxmemory, policy, role, run] = words.as_slice() else {
             return Err(error::odd_answer());
         };
         if mode == "cluster" && !primary.in_cluster {
@@ -362,6 +387,9 @@ impl Pool {
         }
         if role == "slave" {
             return Err(error::new(ErrorKind::Unavailable, error::is_replica(address)));
+        }
+        if !primary.in_cluster {
+            lock(&self.run).clone_from(run);
         }
         if !["", "0"].contains(&maxmemory.as_str()) && policy != "noeviction" {
             // Only notes that are evicted with their lease make a second leader (R6).

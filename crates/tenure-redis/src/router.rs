@@ -129,7 +129,7 @@ impl Router {
             for (batch, values) in batches.into_iter().zip(done) {
                 let last = hop == HOPS_MAX || now() >= until;
                 for (call, value) in batch.calls.into_iter().zip(values) {
-                    match self.sent_on(&value).filter(|_| !last) {
+                    match self.sent_on(&value, &batch.primary.node).filter(|_| !last) {
                         None => answers[call.index] = Some(value.and_then(|v| self.settled(v))),
                         Some(redirect) => {
                             wait |= redirect == Redirect::Later;
@@ -299,9 +299,15 @@ impl Router {
     }
 
     /// Whether an answer of a Cluster sends us elsewhere.
-    fn sent_on(&self, answer: &Answer) -> Option<Redirect> {
+    fn sent_on(&self, answer: &Answer, by: &Node) -> Option<Redirect> {
         let Topology::Cluster(_) = self.topology else { return None };
-        answer.as_ref().ok().and_then(cluster::redirect)
+        match answer.as_ref().ok().and_then(cluster::redirect)? {
+            // Servers that do not know the names of others tell their ports.
+            Redirect::Ask(Node { host, port }) if host.is_empty() => {
+                Some(Redirect::Ask(Node { host: by.host.clone(), port }))
+            }
+            redirect => Some(redirect),
+        }
     }
 
     /// A Cluster that could not decide in time who has a slot has done nothing.
@@ -345,4 +351,84 @@ pub(crate) async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
         return;
     }
     std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const WITHIN: Duration = Duration::from_secs(20);
+
+    /// A Cluster of one server that has all slots, and how many connections it took.
+    fn cluster() -> (Node, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let count = Arc::new(AtomicUsize::new(0));
+        let taken = count.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                taken.fetch_add(1, Ordering::SeqCst);
+                std::thread::spawn(move || answer(stream.unwrap(), port));
+            }
+        });
+        (Node { host: "127.0.0.1".to_owned(), port }, count)
+    }
+
+    fn answer(mut stream: std::net::TcpStream, port: u16) -> Option<()> {
+        let mut reader = BufReader::new(stream.try_clone().ok()?);
+        let number = |reader: &mut BufReader<_>| {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok()?;
+            line.trim_end().get(1..)?.parse::<usize>().ok()
+        };
+        loop {
+            let mut words = Vec::new();
+            for _ in 0..number(&mut reader)? {
+                let mut word = vec![0; number(&mut reader)? + 2];
+                reader.read_exact(&mut word).ok()?;
+                words.push(String::from_utf8_lossy(&word).trim_end().to_owned());
+            }
+            let slots = format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n");
+            let answer = match words[0].as_str() {
+                "CLUSTER" => slots,
+                "EVAL" | "EVALSHA" => {
+                    "*5\r\n$7\r\ncluster\r\n+\r\n+\r\n+master\r\n+1\r\n".to_owned()
+                }
+                _ => "+OK\r\n".to_owned(),
+            };
+            stream.write_all(answer.as_bytes()).ok()?;
+        }
+    }
+
+    /// Every candidate does this every 15 s: with a thousand of them, new connections would be a
+    /// load of their own.
+    #[tokio::test]
+    async fn looking_at_the_slots_again_opens_no_more_connections() {
+        let (node, count) = cluster();
+        let config = RedisConfig::from_url(&format!("redis+cluster://{node}")).unwrap();
+        let router = Router::new(Arc::new(config), &Keys::in_cluster("").unwrap());
+        router.check(WITHIN).await.unwrap();
+        let before = count.load(Ordering::SeqCst);
+        for _ in 0..5 {
+            router.refresh(WITHIN).await;
+        }
+        assert_eq!(count.load(Ordering::SeqCst), before);
+    }
+
+    /// Nobody who only listens needs more than one.
+    #[tokio::test]
+    async fn looking_at_the_slots_again_keeps_one_connection() {
+        let (node, count) = cluster();
+        let config = RedisConfig::from_url(&format!("redis+cluster://{node}")).unwrap();
+        let router = Router::new(Arc::new(config), &Keys::in_cluster("").unwrap());
+        router.map(WITHIN).await.unwrap();
+        for _ in 0..5 {
+            router.refresh(WITHIN).await;
+        }
+        assert!(count.load(Ordering::SeqCst) <= 2, "{count:?}");
+    }
 }

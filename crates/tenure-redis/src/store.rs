@@ -11,6 +11,7 @@ use tenure_core::{
     Reply, Store, StoreInfo, Witness,
 };
 
+use crate::channels::Takes;
 use crate::config::{FailClosed, RedisConfig, Settle};
 use crate::error;
 use crate::hints::RedisHints;
@@ -21,10 +22,10 @@ use crate::router::{Router, Timeouts};
 use crate::script::Call;
 use crate::subscriber::Subscriber;
 
-/// How many ops one pipeline carries.
 /// The shortest ttl that is taken.
 pub(crate) const TTL_MIN: Duration = Duration::from_millis(100);
 
+/// How many ops one pipeline carries.
 const BATCH_LIMIT: usize = 1_000;
 
 /// A call is given at least this long, however short the ttl.
@@ -62,6 +63,7 @@ struct Shared {
     keys: Keys,
     router: Arc<Router>,
     subscriber: Arc<Subscriber>,
+    takes: Takes,
     /// The shortest ttl that anybody asked for: how long a driver waits for ops without one.
     shortest_ttl_ms: AtomicU64,
     /// Whether a ttl above the settling time was warned about.
@@ -82,6 +84,7 @@ impl RedisStore {
             keys,
             router,
             subscriber,
+            takes: Takes::default(),
             shortest_ttl_ms: AtomicU64::new(u64::MAX),
             warned: AtomicBool::new(false),
         })))
@@ -107,8 +110,9 @@ impl RedisStore {
         self.0.router.check(within).await.map_err(|error| error.during("check"))
     }
 
-    /// The names of all elections that a tenure candidate ever led here, in order. Looks at every
-    /// key of the database, a thousand at a time, and needs `+scan`.
+    /// The names of all elections that a tenure candidate led here, in order; those that nobody
+    /// has used for 30 days are forgotten. Looks at every key of the database, a thousand at a
+    /// time, and needs `+scan`.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is changed.
@@ -197,6 +201,10 @@ impl RedisStore {
 
     pub(crate) fn keys(&self) -> &Keys {
         &self.0.keys
+    }
+
+    pub(crate) fn takes(&self) -> &Takes {
+        &self.0.takes
     }
 
     pub(crate) fn subscriber(&self) -> &Arc<Subscriber> {
@@ -293,14 +301,16 @@ impl Store for RedisStore {
 }
 
 /// What is not promised.
-const RESIDUAL: [&str; 9] = [
+const RESIDUAL: [&str; 10] = [
     "leases run out by the server's wall clock: if it is set forward by more than the margin, a \
      second leader may be elected while the first still trusts itself; a fence stops it",
     "terms stay above those that the server forgot as long as its clock is not set back behind \
      them; `term_floor` helps after that",
     "a server that restarts without its data, is flushed or fails over forgets leases; nothing \
-     new is granted for the settling time, which must be at least the largest ttl of all \
-     candidates, and settle=off gives that up",
+     new is granted for the ttl of whoever asks, so candidates of one election with different ttls \
+     need settle= with the largest, and settle=off gives that up",
+    "an empty server that takes over the address of another while candidates trust themselves \
+     settles only if one of those who knew the other comes first; make a standby a replica",
     "a failover loses the writes that the replica did not have yet, releases and fenced writes \
      among them; WAIT makes that rarer and is no consensus",
     "two primaries at once (a split brain) elect a leader each",

@@ -163,6 +163,20 @@ impl RedisServer {
         self.run(&["DBSIZE"])
     }
 
+    /// Waits until it has been up for so many seconds, as it says itself.
+    pub fn until_up(&self, seconds: u64) {
+        for _ in 0..6_000 {
+            let info = self.run(&["INFO", "server"]);
+            let told = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+            if told.unwrap().trim_end().parse::<u64>().unwrap() >= seconds {
+                return;
+            }
+            // tidy: sleep because the age of another process has to grow
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("it never was up for {seconds} s");
+    }
+
     /// Waits until the answer to a command has these words in it.
     pub fn until(&self, words: &[&str], holds: &str) {
         for _ in 0..2_000 {

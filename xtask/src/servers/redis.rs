@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -30,7 +30,11 @@ static HOMES: AtomicU32 = AtomicU32::new(0);
 
 /// What tests have to know to start servers.
 pub(crate) fn variables() -> Result<Vec<(&'static str, String)>> {
-    let program = packages::find(REDIS.command).context("cannot find redis-server")?;
+    variables_for(&packages::find(REDIS.command).context("cannot find redis-server")?)
+}
+
+/// The same for this program.
+pub(crate) fn variables_for(program: &Path) -> Result<Vec<(&'static str, String)>> {
     // What their servers write is kept with all else that tests leave behind.
     let home = cargo::scratch()?.join("redis-tests");
     fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;

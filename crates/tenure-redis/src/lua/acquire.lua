@@ -42,6 +42,8 @@ term = text(term)
 -- What a full server refuses comes first, so that nothing is half done.
 redis.call('HSET', KEYS[2], 'holder', candidate, 'term', term, 'seq', seq,
   'since', text(now), 'asked', '0', 'run', run, 'metadata', metadata)
+-- While somebody leads, `volatile-*` must not evict the notes (R6).
+redis.call('PERSIST', KEYS[2])
 hold(candidate, ttl)
 local ran_out = not seen.holder and seen.noted and seen.noted ~= '' and seen.ttl
 return granted(term, false, ran_out or '')

@@ -49,9 +49,9 @@ local function hold(candidate, ttl)
   redis.call('HSET', KEYS[2], 'ends', ends, 'ttl', ttl)
 end
 
--- How long nothing new is granted, in ms, and the run id (R2). The marker tells since when this
--- server, in this very run, has been known. A clock that was set back starts anew. The last leader
--- that the notes know may have had a longer ttl than the asker, and its like may have been
+-- How long nothing new is granted, in ms, and the run id (R2). The marker tells since when all that
+-- this very run of the server granted is known. A clock that was set back starts anew. The last
+-- leader that the notes know may have had a longer ttl than the asker, and its like may have been
 -- forgotten.
 local function settling(marker, settle, seen, note)
   if settle == 'off' then
@@ -66,7 +66,7 @@ local function settling(marker, settle, seen, note)
   if known[1] ~= run or not from or from > now then
     from = now
     if note then
-      redis.call('HSET', marker, 'run', run, 'from', text(from))
+      redis.call('HSET', marker, 'run', run, 'from', text(from), 'by', 'seen')
     end
   end
   local span = math.max(tonumber(settle), tonumber(seen.ttl or nil) or 0)

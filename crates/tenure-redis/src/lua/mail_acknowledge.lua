@@ -14,5 +14,6 @@ if key then
   redis.call('SET', KEYS[6] .. key, id, 'PX', ARGV[3])
   redis.call('HDEL', KEYS[5], key)
 end
-redis.call('HDEL', messages, id .. ':c', id .. ':p', id .. ':k', id .. ':n', id .. ':t')
+redis.call('HDEL', messages, id .. ':c', id .. ':p', id .. ':k', id .. ':n', id .. ':t',
+  id .. ':a')
 return {'done'}

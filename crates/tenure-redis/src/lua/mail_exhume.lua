@@ -9,7 +9,8 @@ for index = 2, #ARGV - 2 do
   local channel, key = letter[1], letter[2]
   if channel and redis.call('ZREM', KEYS[5] .. channel, id) == 1 then
     count = count + 1
-    redis.call('HDEL', messages, id .. ':c', id .. ':p', id .. ':k', id .. ':n', id .. ':t')
+    redis.call('HDEL', messages, id .. ':c', id .. ':p', id .. ':k', id .. ':n', id .. ':t',
+      id .. ':a')
     if ARGV[1] == 'replay' then
       local new = text(redis.call('HINCRBY', messages, 'last', 1))
       redis.call('HSET', messages, new .. ':c', channel, new .. ':p', letter[3],

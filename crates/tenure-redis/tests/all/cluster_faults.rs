@@ -266,9 +266,18 @@ async fn needs_redis_a_lease_is_renewed_on_its_way_to_a_primary_without_slots() 
     assert_eq!(set.servers[0].run(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]), "+OK");
     new.until(&["CLUSTER", "INFO"], "cluster_known_nodes:7");
     new.until(&["CLUSTER", "INFO"], "cluster_state:ok");
-    for settle in [Settle::Off, Settle::For(ms(500))] {
+    for (settle, endpoint) in [
+        (Settle::Off, "ip"),
+        (Settle::For(ms(500)), "ip"),
+        // Then they tell ports without a host, in ASK too.
+        (Settle::Off, "unknown-endpoint"),
+    ] {
+        for server in set.servers.iter().chain([&new]) {
+            let set = ["CONFIG", "SET", "cluster-preferred-endpoint-type", endpoint];
+            assert_eq!(server.run(&set), "+OK");
+        }
         let store = set.config().with_settle(settle).open().unwrap();
-        let name = format!("way-{}", matches!(settle, Settle::Off));
+        let name = format!("way-{}-{endpoint}", matches!(settle, Settle::Off));
         let (from, a) = (&set.servers[set.home_of(&name)], player(&name, "a", TTL));
         let term = takes_in_time(&store, &a).await;
         let slot = from.run(&["CLUSTER", "KEYSLOT", &name]).trim_start_matches(':').to_owned();

@@ -96,10 +96,11 @@ async fn needs_redis_the_documented_privileges_are_enough() {
     let words = documented_acl("app:");
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     assert_eq!(server.run(&words), "+OK");
-    for (info, options) in [("+info", "settle=1ms"), ("-info", "settle=off")] {
+    for (info, path) in
+        [("+info", "0?settle=1ms"), ("-info", "0?settle=off"), ("+info", "1?settle=1ms")]
+    {
         assert_eq!(server.run(&["ACL", "SETUSER", "tenure", info]), "+OK");
-        let url =
-            format!("redis://tenure:{SECRET}@127.0.0.1:{}/0?prefix=app:&{options}", server.port);
+        let url = format!("redis://tenure:{SECRET}@127.0.0.1:{}/{path}&prefix=app:", server.port);
         let store = RedisConfig::from_url(&url).unwrap().open().unwrap();
         store.check().await.unwrap();
         let a = player("jobs", "a", ms(50));

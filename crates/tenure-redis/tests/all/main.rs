@@ -22,6 +22,7 @@ mod messages;
 mod mixed;
 mod outage;
 mod sentinel;
+mod settle;
 mod subscriber;
 mod tls;
 mod vanished;

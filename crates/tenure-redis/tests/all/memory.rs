@@ -231,6 +231,8 @@ async fn needs_redis_a_new_name_on_a_settled_server_is_granted_at_once() {
 #[ignore = "needs redis-server"]
 async fn needs_redis_a_server_that_nobody_knows_settles_once() {
     let server = Server::start();
+    // Now it may have granted something.
+    server.run(&["EVAL", "return 1", "0"]);
     let (store, a) = (server.store(Settle::For(SETTLE)), player("jobs", "a", SETTLE));
     let sight = refused(a.acquire(&store, 1).await);
     let left = sight.settling.expect("R2: the marker is missing");
@@ -270,6 +272,34 @@ async fn needs_redis_another_run_on_the_same_connection_settles_too() {
     server.run(&["HSET", "tenure:server", "run", "0123456789abcdef", "from", "1000"]);
     let sight = refused(player("jobs", "a", SETTLE).acquire(&store, 1).await);
     assert!(sight.settling.is_some(), "R2: {sight:?}");
+}
+
+/// An election that nobody uses leaves nothing behind for ever. While somebody leads, the notes
+/// have no expiry: `volatile-*` would evict them.
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn needs_redis_the_notes_of_an_election_that_nobody_uses_expire() {
+    let server = Server::start();
+    let (store, a) = (server.settled(), player("jobs", "a", SETTLE));
+    let left = || -> i64 { server.run(&["PTTL", "{jobs}:tenure"])[1..].parse().unwrap() };
+    let days = |days: i64| days * 24 * 3_600 * 1_000;
+    for seq in 1..=2 {
+        let term = a.takes(&store, seq).await.term;
+        assert_eq!(left(), -1, "held");
+        granted(a.renew(&store, term).await);
+        assert_eq!(left(), -1, "held");
+        granted(a.release(&store, Some(term), seq).await);
+        assert!(left() > days(29) && left() <= days(30), "released: {}", left());
+    }
+    // A term that is ahead of the clock has to be known: the clock would repeat it (R1).
+    let clock = a.takes(&store, 3).await.term.get();
+    let mut op = a.acquire_op(4, Term::new(clock));
+    if let Op::Acquire { floor, .. } = &mut op {
+        *floor = Term::new(clock + days(100).unsigned_abs());
+    }
+    let ahead = granted(store.apply_one(&op).await).term;
+    granted(a.release(&store, Some(ahead), 4).await);
+    assert_eq!(left(), -1, "released");
 }
 
 /// Lua writes large numbers with an exponent unless told otherwise (R1).

@@ -3,11 +3,12 @@
 use std::future::poll_fn;
 use std::time::Duration;
 
-use tenure_core::{Arrival, Channels as _, Name, Post, Term};
-use tenure_redis::RedisConfig;
+use rustix::process::Signal;
+use tenure_core::{Arrival, Channels as _, Name, Post, Taken, Term};
+use tenure_redis::{RedisConfig, Settle};
 use tokio::time::timeout;
 
-use crate::common::Server;
+use crate::common::{Server, Stores as _, player};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -55,6 +56,46 @@ async fn needs_redis_a_user_that_may_not_publish_is_told_so() {
     assert!(says.contains("channel") || says.contains("permission"), "{says}");
     let channels = ["c".to_owned()];
     assert!(store.listen(&election, Term::FIRST, &channels).await.is_err(), "nor may it listen");
+}
+
+/// A leader asked for a message, and the answer was lost. Nobody has seen the message, so none of
+/// its tries is used up.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs redis-server"]
+async fn needs_redis_a_take_whose_answer_was_lost_is_no_delivery() {
+    let server = Server::start();
+    let config = server.config().with_settle(Settle::Off);
+    let store = config.with_call_timeout(Duration::from_millis(300)).open().unwrap();
+    let a = player("e", "a", Duration::from_secs(60));
+    let term = a.takes(&store, 1).await.term;
+    let post = |payload: &str| Post {
+        channel: "c".to_owned(),
+        payload: payload.to_owned(),
+        key: payload.to_owned(),
+    };
+    store.post(&a.election, &[post("1"), post("2")]).await.unwrap();
+    // It has to know the script.
+    assert_eq!(store.take(&a.election, term, "empty", 3).await.unwrap(), Taken::Empty);
+    for count in 1..=2 {
+        // What was sent is in its socket when it wakes up.
+        server.signal(Signal::STOP);
+        store.take(&a.election, term, "c", 3).await.unwrap_err();
+        server.signal(Signal::CONT);
+        server.until(&["HGET", "{e}:tenure:mail", "1:n"], &count.to_string());
+        let Taken::Message(first) = store.take(&a.election, term, "c", 3).await.unwrap() else {
+            panic!("nothing is left of it");
+        };
+        assert_eq!((first.payload.as_str(), first.count), ("1", count), "handed out so often");
+    }
+    // Whoever takes again after an answer has seen the message.
+    let Taken::Message(first) = store.take(&a.election, term, "c", 3).await.unwrap() else {
+        panic!("nothing is left of it");
+    };
+    assert_eq!((first.payload.as_str(), first.count), ("1", 3));
+    let Taken::Message(second) = store.take(&a.election, term, "c", 3).await.unwrap() else {
+        panic!("nothing is left of it");
+    };
+    assert_eq!((second.payload.as_str(), second.count), ("2", 1), "the first one is dead");
 }
 
 /// Pub/sub knows no databases, so the channels have to (R7).

@@ -79,13 +79,12 @@ pub(crate) fn documented_acl(prefix: &str) -> Vec<String> {
     let replaced = |word: &str| {
         let word = word.replace("PASSWORD", PASSWORD);
         match (prefix, word.as_str()) {
-            ("*", "~{app:*") => None,
-            ("*", "~app:*") => Some("~*".to_owned()),
-            ("*", "&app:tenure:hints*") => Some("&*".to_owned()),
-            _ => Some(word),
+            ("*", "~app:*") => "~*".to_owned(),
+            ("*", "&app:tenure:hints*") => "&*".to_owned(),
+            _ => word,
         }
     };
-    words.filter_map(replaced).collect()
+    words.map(replaced).collect()
 }
 
 /// One primary, two replicas and three sentinels that know each other.
