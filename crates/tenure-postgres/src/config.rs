@@ -64,20 +64,20 @@ impl PostgresConfig {
                 "the URL is not of the form postgres://USER:PASSWORD@HOST/DATABASE",
             ));
         };
-        // A password may have a question mark in it, and an option an at-sign.
+        // The driver ends the password at the first of them, and the rest of it would be shown as a
+        // part of the host or the database. What looks like an option may be a piece of it, too.
+        if tail.matches('@').count() > 1 {
+            return Err(Error::config(
+                "the postgres:// URL has more than one @; write those of the user, the password, \
+                 the database and the options as %40",
+            ));
+        }
+        // A password may have a question mark in it.
         let after_password = tail.find('@').filter(|at| !tail[..*at].contains('/')).unwrap_or(0);
         let (place, query) = match tail[after_password..].find('?') {
             Some(at) => (&tail[..after_password + at], &tail[after_password + at + 1..]),
             None => (tail, ""),
         };
-        // The driver ends the password at the first of them, and the rest of it would be shown as a
-        // part of the host.
-        if place.matches('@').count() > 1 {
-            return Err(Error::config(
-                "the postgres:// URL has more than one @ before its options; write those of the \
-                 user, the password and the database as %40",
-            ));
-        }
         let options = Options::from_query(query)?;
         let names = Names::new(&options.schema, &options.table)?;
         let question = if options.theirs.is_empty() { "" } else { "?" };
@@ -316,6 +316,7 @@ mod tests {
             "postgres://a:b/c@hunter2@h/d",
             "postgres://a:b@c/hunter2@h/d?schema=s",
             "postgres://a:b@c?hunter2@h/d",
+            "postgres://a:b@c/hunter2 ?password=d@h/d",
         ] {
             let error = PostgresConfig::from_url(url).expect_err(url);
             assert!(error.message().contains("as %"), "{error}");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::common::{Instance, http_get};
+use crate::common::{Instance, any_line, http_get};
 
 struct Place {
     directory: tempfile::TempDir,
@@ -80,11 +80,11 @@ fn queue_consumer_does_every_job_once_over_a_change_of_hands() {
     // The jobs of the second are done by the first, which leads.
     done.extend((0..3).map(|_| first.line("done: ")));
     assert!(done.iter().all(|line| term(line) == 1), "{done:?}");
-    // It takes part by now, and so comes before the third.
     second.line("ready");
     first.kill_9();
     let third = start();
-    let more: Vec<String> = (0..3).map(|_| second.line("done: ")).collect();
+    // Of the jobs of the third. On a busy machine it may be the one that leads.
+    let more: Vec<String> = (0..3).map(|_| any_line(&[&second, &third], "done: ")).collect();
     assert!(more.iter().all(|line| term(line) == 2), "{more:?}");
     second.terminate();
     assert!(second.end().1.success());

@@ -138,3 +138,17 @@ pub(crate) fn http_get(address: &str, path: &str) -> std::io::Result<(u16, Strin
     let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     Ok((status.ok_or(std::io::ErrorKind::InvalidData)?, body.to_owned()))
 }
+
+/// The rest of the next line that starts so, of any of these.
+pub(crate) fn any_line(instances: &[&Instance], start: &str) -> String {
+    let pause = Duration::from_millis(10);
+    for _ in 0..LIMIT.as_millis() / pause.as_millis() {
+        for instance in instances {
+            match instance.lines.recv_timeout(pause) {
+                Ok(line) if line.starts_with(start) => return line[start.len()..].to_owned(),
+                _ => {}
+            }
+        }
+    }
+    panic!("no line {start:?} of any of them");
+}
