@@ -54,6 +54,17 @@ pub(crate) struct GlobalArgs {
     )]
     pub(crate) store: Option<Secret>,
 
+    /// Refuse to use the default store: --store or TENURE_STORE must name one
+    #[arg(
+        long,
+        global = true,
+        env = "TENURE_NO_DEFAULT_STORE",
+        hide_env_values = true,
+        action = ArgAction::SetTrue,
+        value_parser = FalseyValueParser::new()
+    )]
+    pub(crate) no_default_store: bool,
+
     /// Data and events as JSON, one object per line, on stdout
     #[arg(
         long,

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 use tenure::{Election, ElectionBuilder, Error, Message, Name, Tenure};
 use tenure_core::{parse_duration, show_duration};
 use tokio::sync::{Mutex, mpsc, watch};
@@ -20,7 +21,6 @@ use crate::output::{self, Output, boot_now};
 use crate::process::{CannotStart, End, OnLoss, Signal};
 use crate::signals::Signals;
 use crate::store::StoreChoice;
-use crate::wall;
 
 /// What a command is told when leadership is lost: nothing. A message that is handled to its end
 /// does not come again, so it may finish within the drain.
@@ -248,23 +248,20 @@ impl Desk {
     }
 
     fn line(&self, message: &Message) -> String {
-        let at = boot_now();
-        let text = |text: &str| serde_json::Value::from(text).to_string();
-        let optional = |value: Option<String>| value.unwrap_or_else(|| "null".to_owned());
-        // A line break in JSON is white space: a string has none.
+        let candidate = self.commands.get().map(|commands| commands.election.candidate().as_str());
+        let fields = vec![
+            ("candidate", json!(candidate)),
+            ("term", json!(message.term.get())),
+            ("channel", json!(message.channel)),
+            ("attempt", json!(message.attempt)),
+            ("id", json!(message.id)),
+            ("key", json!(message.key)),
+        ];
+        let object = output::object(boot_now(), "message", Some(&self.election), fields);
+        // As it was sent, number by number. A line break in JSON is white space: a string has none.
         let payload = message.payload.replace(['\n', '\r'], " ");
-        format!(
-            "{{\"at\":\"{}\",\"boot_ns\":{},\"event\":\"message\",\"election\":{},\"term\":{},\
-             \"channel\":{},\"attempt\":{},\"id\":{},\"key\":{},\"payload\":{payload}}}\n",
-            wall::rfc3339(wall::at(at)),
-            at.as_nanos(),
-            text(self.election.as_str()),
-            message.term,
-            text(&message.channel),
-            message.attempt,
-            optional(message.id.map(|id| id.to_string())),
-            optional(message.key.as_deref().map(text)),
-        )
+        let open = object.strip_suffix('}').unwrap_or(&object);
+        format!("{open},\"payload\":{payload}}}\n")
     }
 
     /// Runs the command, which is killed before trust ends.

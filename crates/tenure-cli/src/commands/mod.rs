@@ -32,6 +32,7 @@ use tenure::{
 use tenure_core::{Op, Reply, Secret, Sight, Store};
 use tokio::task::JoinSet;
 
+use crate::container;
 use crate::exit::{Exit, Failure};
 use crate::options::Candidacy;
 use crate::output::{self, Output};
@@ -94,13 +95,20 @@ async fn not_waited_for(election: &Election, out: &Output) -> Result<Exit, Failu
     Ok(Exit::ELSEWHERE)
 }
 
-/// Says that the default store elects on this machine only.
+/// Says how far the default store reaches: to this machine at most.
 fn note_default_store(choice: &StoreChoice, out: &Output) {
     if choice.is_default {
-        out.say(&format!(
-            "electing on this machine, this user only ({}); use --store to elect across machines",
-            choice.address()
-        ));
+        let address = choice.address();
+        out.say(&match container::is_inside() {
+            true => format!(
+                "electing inside this container only, unless others share its file ({address}); \
+                 use --store to elect across containers"
+            ),
+            false => format!(
+                "electing on this machine, this user only ({address}); use --store to elect \
+                 across machines"
+            ),
+        });
     }
 }
 

@@ -12,6 +12,7 @@ use super::{Narration, open_patiently, read_all};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, leads, printable};
 use crate::signals::Signals;
+use crate::sink::stdout_breaks;
 use crate::store::StoreChoice;
 use crate::wall;
 
@@ -66,9 +67,11 @@ pub(crate) async fn run(
         elections.push(election);
     }
     drop(changes);
+    let mut broken = std::pin::pin!(stdout_breaks());
     tokio::select! {
         observed = observe(&elections) => observed?,
         _ = signals.end() => return Ok(Exit::DONE),
+        _ = &mut broken => return Ok(Exit::DONE),
     }
     if on_screen {
         let screen = Screen::new(out.sink.clone(), color);
@@ -76,7 +79,11 @@ pub(crate) async fn run(
             .until_end(&mut signals)
             .await;
     } else {
-        signals.end().await;
+        tokio::select! {
+            _ = signals.end() => {}
+            // To show it to nobody is no use. The exit code is seen to where all end.
+            _ = &mut broken => {}
+        }
     }
     drop(elections);
     narration.finish().await;

@@ -2,9 +2,13 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::getegid;
 use serde::Deserialize;
 use tenure::Error;
 use tenure_core::{check_job_name, parse_duration};
@@ -160,10 +164,20 @@ impl JobFile {
     /// # Errors
     /// What is wrong with it, with line and column.
     pub(super) fn read(path: &Path) -> Result<JobFile, Failure> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            Failure::usage(format!("the file {} can't be read: {error}", path.display()))
-        })?;
-        JobFile::parse(&path.display(), &text)
+        let shown = path.display();
+        let cannot =
+            |error: io::Error| Failure::usage(format!("the file {shown} can't be read: {error}"));
+        let mut file = File::open(path).map_err(cannot)?;
+        let found = file.metadata().map_err(cannot)?;
+        if let Some(who) = other_writers(found.mode(), found.gid(), getegid().as_raw()) {
+            return Err(Failure::usage(format!(
+                "{who} may write to the file {shown}, and so run commands as this user; take that \
+                 away with `chmod go-w {shown}`"
+            )));
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(cannot)?;
+        JobFile::parse(&shown, &text)
     }
 
     fn parse(path: &dyn fmt::Display, text: &str) -> Result<JobFile, Failure> {
@@ -194,6 +208,16 @@ impl JobFile {
             None => None,
         };
         Ok(JobFile { election, jobs })
+    }
+}
+
+/// Who else may write to a file of this mode and group. The group of this process is a user's own on
+/// most systems, and whoever is in it has been trusted by somebody.
+fn other_writers(mode: u32, group: u32, own_group: u32) -> Option<&'static str> {
+    match (mode & 0o002 != 0, mode & 0o020 != 0) {
+        (true, _) => Some("everybody"),
+        (false, true) if group != own_group => Some("another group"),
+        _ => None,
     }
 }
 
