@@ -7,6 +7,7 @@ use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tenure_core::Secret;
 
+use crate::command_args::{ObserveArgs, StopArgs, WaitArgs};
 use crate::commands::cron::CronArgs;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::letters::LettersArgs;
@@ -181,6 +182,12 @@ pub(crate) struct RunArgs {
     pub(crate) wait: WaitArgs,
 
     #[command(flatten)]
+    pub(crate) stop: StopArgs,
+
+    #[command(flatten)]
+    pub(crate) observe: ObserveArgs,
+
+    #[command(flatten)]
     pub(crate) candidate: CandidateArgs,
 
     /// The command and its arguments
@@ -193,19 +200,6 @@ pub(crate) enum OnExit {
     Stop,
     Restart,
     Resign,
-}
-
-/// How long to wait while another instance leads.
-#[derive(Debug, Args)]
-pub(crate) struct WaitArgs {
-    /// Do not wait while another instance leads: exit with 75
-    #[arg(long, conflicts_with = "wait")]
-    pub(crate) no_wait: bool,
-
-    /// Wait this long while another instance leads, then exit with 75 [default: as long as it
-    /// takes]
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) wait: Option<String>,
 }
 
 /// Run a command that ends, once for a key, on whichever instance
@@ -247,6 +241,9 @@ pub(crate) struct OnceArgs {
 
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
+
+    #[command(flatten)]
+    pub(crate) stop: StopArgs,
 
     #[command(flatten)]
     pub(crate) candidate: CandidateArgs,

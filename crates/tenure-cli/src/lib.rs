@@ -4,6 +4,7 @@
 //! instance leads, and sees to it that the program never outlives its leadership.
 
 mod args;
+mod command_args;
 mod commands;
 mod container;
 mod drill;
@@ -20,6 +21,7 @@ mod registry;
 mod signals;
 mod sink;
 mod store;
+mod systemd;
 mod usage;
 mod wall;
 

@@ -8,7 +8,7 @@ use tenure_core::Store;
 use tokio::sync::mpsc;
 
 use super::screen::{Row, Screen, counted_down};
-use super::{Narration, open_patiently, read_all};
+use super::{Narration, open_or_end, read_all};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, leads, printable};
 use crate::signals::Signals;
@@ -32,8 +32,10 @@ pub(crate) async fn run(
     out: &Output,
     color: bool,
 ) -> Result<Exit, Failure> {
-    let opened = open_patiently(choice, out).await?;
     let mut signals = Signals::listen()?;
+    let Ok(opened) = open_or_end(choice, None, &mut signals, out).await? else {
+        return Ok(Exit::DONE);
+    };
     let candidate = Candidate::builder(opened.store.clone()).build()?;
     let mut narration = Narration::new();
     let (changes, news) = mpsc::unbounded_channel();

@@ -17,8 +17,10 @@ use toml::Spanned;
 
 use super::args::CronRunArgs;
 use crate::args::CandidateArgs;
+use crate::command_args::Observe;
 use crate::exit::Failure;
 use crate::options::Candidacy;
+use crate::process::StopBy;
 
 /// The election of a file that names none.
 pub(super) const ELECTION: &str = "cron";
@@ -42,6 +44,8 @@ pub(crate) struct CommandJob {
 #[derive(Clone, Debug)]
 pub(crate) struct CronOptions {
     pub(crate) candidacy: Candidacy,
+    pub(super) stop: StopBy,
+    pub(super) observe: Option<Observe>,
     pub(super) jobs: Vec<CommandJob>,
     /// Where they come from, to be read again.
     pub(super) file: Option<PathBuf>,
@@ -53,6 +57,7 @@ impl TryFrom<CronRunArgs> for CronOptions {
     type Error = Failure;
 
     fn try_from(args: CronRunArgs) -> Result<CronOptions, Failure> {
+        let (stop, observe) = ((&args.stop).try_into()?, args.observe.checked()?);
         match (&args.file, &args.name, &args.schedule) {
             (Some(file), ..) => {
                 let given = args.election.clone();
@@ -61,7 +66,7 @@ impl TryFrom<CronRunArgs> for CronOptions {
                 let candidacy = candidacy(&election, args.candidate)?;
                 let (jobs, file, is_named) =
                     (read.jobs, Some(file.clone()), args.election.is_some());
-                Ok(CronOptions { candidacy, jobs, file, is_named })
+                Ok(CronOptions { candidacy, stop, observe, jobs, file, is_named })
             }
             (None, Some(name), Some(schedule)) => {
                 check_job_name(name)?;
@@ -84,7 +89,8 @@ impl TryFrom<CronRunArgs> for CronOptions {
                 };
                 let election = args.election.as_deref().unwrap_or(name).to_owned();
                 let candidacy = candidacy(&election, args.candidate)?;
-                Ok(CronOptions { candidacy, jobs: vec![job], file: None, is_named: true })
+                let (jobs, file, is_named) = (vec![job], None, true);
+                Ok(CronOptions { candidacy, stop, observe, jobs, file, is_named })
             }
             _ => Err(Failure::usage("give a job and its schedule, or a file with --file")),
         }

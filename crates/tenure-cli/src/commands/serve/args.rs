@@ -111,7 +111,7 @@ impl TryFrom<ServeArgs> for ServeOptions {
             parse_duration(&args.grace).map_err(|error| Failure::from(error).about("--grace"))?;
         let token = match &args.token_file {
             Some(path) => Some(Token::from_file(path)?),
-            None => from_environment()?,
+            None => token_from_environment()?,
         };
         let mut listen = Vec::with_capacity(args.listen.len());
         for address in &args.listen {
@@ -159,7 +159,7 @@ impl ServeOptions {
 }
 
 /// Never from the arguments: everybody on the machine can read those.
-fn from_environment() -> Result<Option<Token>, Failure> {
+pub(crate) fn token_from_environment() -> Result<Option<Token>, Failure> {
     match std::env::var("TENURE_TOKEN") {
         Ok(secret) if !secret.is_empty() => {
             Ok(Some(Token::new(&secret).map_err(|e| Failure::from(e).about("TENURE_TOKEN"))?))

@@ -1,7 +1,7 @@
 //! `tenure serve`: takes part, and answers over HTTP who leads.
 
 mod args;
-mod metrics;
+pub(super) mod metrics;
 mod systemd;
 
 use std::time::Duration;
@@ -11,18 +11,16 @@ use tenure_http::{Listen, Listener, Server, Sidecar, Token};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-pub(crate) use self::args::{ServeArgs, ServeOptions};
-use self::systemd::Notifier;
+pub(crate) use self::args::{ServeArgs, ServeOptions, token_from_environment};
 use super::{Narration, OPEN_AGAIN, in_time, note_default_store, open_patiently, pause};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::signals::{Signals, Told};
 use crate::store::{Opened, StoreChoice};
+use crate::systemd::Notifier;
 
 /// How often what the recorder has gathered is put in order.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
-/// How long a driver may take to answer before this process counts as hanging.
-const DRIVER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Serves until a signal asks to end.
 pub(crate) async fn run(
@@ -34,8 +32,8 @@ pub(crate) async fn run(
     // Before anything is held, so that a port in use costs nothing.
     let listeners = listen(options)?;
     let recorder = metrics::install()?;
+    let mut signals = Signals::of_candidate(out)?;
     note_default_store(choice, out);
-    let mut signals = Signals::listen()?;
     let opened = tokio::select! {
         opened = open_patiently(choice, out) => opened?,
         _ = signals.end() => return Ok(Exit::DONE),
@@ -211,7 +209,7 @@ async fn take_part(
                 }
                 Told::Pass(_) => {}
             },
-            () = alive(notifier, &elections) => {}
+            () = notifier.alive(&elections) => {}
         }
         if !ready && starting.is_empty() {
             ready = true;
@@ -248,67 +246,5 @@ fn read_token_again(options: &ServeOptions, sidecar: &Sidecar, out: &Output) {
             out.say("the token was read again");
         }
         Err(error) => out.warn(&format!("the token stays as it was: {error}")),
-    }
-}
-
-/// Gives systemd one sign of life, if it wants any and this process deserves it.
-async fn alive(notifier: &Notifier, elections: &[Election]) {
-    let Some(every) = notifier.alive_every() else { return std::future::pending().await };
-    pause(every).await;
-    let overdue = |election: &&Election| {
-        election.overdue().is_some_and(|overdue| overdue.by > election.timing().margin)
-    };
-    if elections.iter().find(overdue).is_some() {
-        return;
-    }
-    if let Some(election) = elections.first() {
-        tokio::select! {
-            () = election.driver_answers() => {}
-            () = pause(DRIVER_WITHIN) => return,
-        }
-    }
-    notifier.tell("WATCHDOG=1");
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixDatagram;
-    use std::sync::Arc;
-
-    use tenure::MemoryStore;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn systemd_gets_no_sign_of_life_while_work_goes_on_after_trust_has_ended() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("notify");
-        let socket = UnixDatagram::bind(&path).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let told = || socket.recv(&mut [0; 64]).is_ok();
-        let notifier = Notifier::to(&path, Duration::from_millis(20));
-        let election = Election::builder("job", Arc::new(MemoryStore::new()));
-        let election = election.ttl(Duration::from_millis(600)).build().unwrap();
-        let elections = [election.clone()];
-        let tenure = election.campaign().await.unwrap();
-        alive(&notifier, &elections).await;
-        assert!(told(), "it is well");
-        election.ask_to_resign(None).await.unwrap();
-        let late = || election.overdue().is_some_and(|late| late.by > election.timing().margin);
-        // Read at once: a socket whose queue is full holds up whoever tells it something.
-        while !late() {
-            alive(&notifier, &elections).await;
-            told();
-        }
-        while told() {}
-        alive(&notifier, &elections).await;
-        assert!(!told(), "it ought to have stepped down");
-        drop(tenure);
-        while election.overdue().is_some() {
-            alive(&notifier, &elections).await;
-            told();
-        }
-        alive(&notifier, &elections).await;
-        assert!(told(), "it is well again");
     }
 }
