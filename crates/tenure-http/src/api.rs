@@ -194,7 +194,10 @@ async fn events(State(inner): Shared, headers: HeaderMap, uri: Uri) -> Answer {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(5));
     };
     let body = Body::new(EventBody::from(subscription));
-    Ok(reply::with_type(StatusCode::OK, "text/event-stream", body))
+    let mut response = reply::with_type(StatusCode::OK, "text/event-stream", body);
+    // nginx would keep events back until it has a buffer full of them.
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    Ok(response)
 }
 
 /// Fails when this process ought to have stepped down and has not: whoever sees it ends it.

@@ -6,6 +6,7 @@ mod systemd;
 
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tenure::{Candidate, Election, Event, Name, Reason};
 use tenure_http::{Listen, Listener, Server, Sidecar, Token};
 use tokio::sync::oneshot;
@@ -29,6 +30,7 @@ pub(crate) async fn run(
     out: &Output,
 ) -> Result<Exit, Failure> {
     let notifier = Notifier::from_env();
+    raise_descriptors();
     // Before anything is held, so that a port in use costs nothing.
     let listeners = listen(options)?;
     let recorder = metrics::install()?;
@@ -86,6 +88,16 @@ pub(crate) async fn run(
     drop(sidecar);
     narration.finish().await;
     exit
+}
+
+/// Lets this process have as many descriptors as it may: the usual 1,024 are fewer than the
+/// connections that it takes. It has no children that would inherit that.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the limit on descriptors stays as it is");
+    }
 }
 
 /// What people are told; also for how long a lease is kept for those who were told 200 before.
