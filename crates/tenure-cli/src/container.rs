@@ -14,7 +14,7 @@ const VARIABLES: [&str; 2] = ["container", "KUBERNETES_SERVICE_HOST"];
 pub(crate) fn is_inside() -> bool {
     let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     MARKS.iter().any(|path| Path::new(path).exists())
-        || VARIABLES.iter().any(|name| is_set(&name))
+        || VARIABLES.iter().any(is_set)
         || fs::read("/proc/1/environ").is_ok_and(|environ| is_told(&environ))
 }
 

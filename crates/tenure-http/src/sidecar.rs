@@ -176,8 +176,8 @@ impl SidecarBuilder {
         self
     }
 
-    /// Only `/healthz`, `/readyz` and `/metrics`: for a process that must be watched, and whom nobody
-    /// is to ask who leads. No answer of these is relied upon.
+    /// Only `/healthz`, `/readyz` and `/metrics`: for a process that must be watched, and that
+    /// nobody is to ask who leads. No answer of these is relied upon.
     pub fn health_only(mut self) -> SidecarBuilder {
         self.health_only = true;
         self
