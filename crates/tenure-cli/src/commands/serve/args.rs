@@ -105,6 +105,9 @@ impl TryFrom<ServeArgs> for ServeOptions {
         let elections = names(&args.elections)?;
         let mut observed = names(&args.observed)?;
         observed.retain(|name| !elections.contains(name));
+        for name in elections.iter().chain(&observed) {
+            check_reachable(name)?;
+        }
         let candidacy = Candidacy::new("any", args.candidate)?;
         let candidacy = Candidacy { at_once: args.at_once, ..candidacy };
         let grace =
@@ -156,6 +159,18 @@ impl ServeOptions {
     pub(crate) fn guards_reading(&self, listening: &[&Listen]) -> bool {
         self.token.is_some() && !self.insecure && listening.iter().any(|at| !at.is_private())
     }
+}
+
+/// Clients and proxies take these for steps in a path, percent-encoded or not, so nobody could ask
+/// for them.
+pub(crate) fn check_reachable(name: &Name) -> Result<(), Failure> {
+    if [".", ".."].contains(&name.as_str()) {
+        return Err(Failure::usage(format!(
+            "the election {:?} can't be asked for over HTTP; give it another name",
+            name.as_str()
+        )));
+    }
+    Ok(())
 }
 
 /// Never from the arguments: everybody on the machine can read those.

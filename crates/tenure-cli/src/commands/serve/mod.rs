@@ -145,6 +145,13 @@ async fn elections(
     let mut observed = options.observed.clone();
     if options.elections.is_empty() && observed.is_empty() {
         observed = known(opened, out).await?;
+        observed.retain(|name| match args::check_reachable(name) {
+            Ok(()) => true,
+            Err(failure) => {
+                out.warn(&failure.error.to_string());
+                false
+            }
+        });
     }
     let wanted = options.elections.iter().map(|name| (name, true));
     let wanted = wanted.chain(observed.iter().map(|name| (name, false)));

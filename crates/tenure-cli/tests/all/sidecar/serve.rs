@@ -206,3 +206,22 @@ fn needs_root_a_mounted_secret_is_a_token_file() {
     process.signal(Signal::TERM);
     assert_eq!(process.code(), 0);
 }
+
+/// `/leader/..` is `/` to most clients.
+#[test]
+fn elections_that_no_url_can_name_are_refused() {
+    let place = Place::new();
+    for name in [".", ".."] {
+        for flag in ["--election", "--observe"] {
+            let done = place.run(&["serve", flag, name, "--listen", "127.0.0.1:0"]);
+            assert_eq!(done.code, 2, "{done:?}");
+            assert!(done.err.contains("can't be asked for over HTTP"), "{done:?}");
+        }
+    }
+    place.run(&["run", "..", "--", "true"]);
+    let mut process = place.spawn(&["serve", "--listen", "127.0.0.1:0"]);
+    process.line("can't be asked for over HTTP");
+    process.line("listening on");
+    process.signal(Signal::TERM);
+    assert_eq!(process.code(), 0);
+}
