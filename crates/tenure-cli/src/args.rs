@@ -7,6 +7,7 @@ use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tenure_core::Secret;
 
+use crate::command_args::{ObserveArgs, StopArgs, WaitArgs};
 use crate::commands::cron::CronArgs;
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::letters::LettersArgs;
@@ -53,6 +54,17 @@ pub(crate) struct GlobalArgs {
         hide_env_values = true
     )]
     pub(crate) store: Option<Secret>,
+
+    /// Refuse to use the default store: --store or TENURE_STORE must name one
+    #[arg(
+        long,
+        global = true,
+        env = "TENURE_NO_DEFAULT_STORE",
+        hide_env_values = true,
+        action = ArgAction::SetTrue,
+        value_parser = FalseyValueParser::new()
+    )]
+    pub(crate) no_default_store: bool,
 
     /// Data and events as JSON, one object per line, on stdout
     #[arg(
@@ -170,6 +182,12 @@ pub(crate) struct RunArgs {
     pub(crate) wait: WaitArgs,
 
     #[command(flatten)]
+    pub(crate) stop: StopArgs,
+
+    #[command(flatten)]
+    pub(crate) observe: ObserveArgs,
+
+    #[command(flatten)]
     pub(crate) candidate: CandidateArgs,
 
     /// The command and its arguments
@@ -182,19 +200,6 @@ pub(crate) enum OnExit {
     Stop,
     Restart,
     Resign,
-}
-
-/// How long to wait while another instance leads.
-#[derive(Debug, Args)]
-pub(crate) struct WaitArgs {
-    /// Do not wait while another instance leads: exit with 75
-    #[arg(long, conflicts_with = "wait")]
-    pub(crate) no_wait: bool,
-
-    /// Wait this long while another instance leads, then exit with 75 [default: as long as it
-    /// takes]
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) wait: Option<String>,
 }
 
 /// Run a command that ends, once for a key, on whichever instance
@@ -236,6 +241,9 @@ pub(crate) struct OnceArgs {
 
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
+
+    #[command(flatten)]
+    pub(crate) stop: StopArgs,
 
     #[command(flatten)]
     pub(crate) candidate: CandidateArgs,

@@ -4,7 +4,9 @@
 //! instance leads, and sees to it that the program never outlives its leadership.
 
 mod args;
+mod command_args;
 mod commands;
+mod container;
 mod drill;
 mod exit;
 #[cfg(test)]
@@ -19,6 +21,7 @@ mod registry;
 mod signals;
 mod sink;
 mod store;
+mod systemd;
 mod usage;
 mod wall;
 
@@ -29,6 +32,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, ColorChoice, CommandFactory as _, FromArgMatches as _};
+use rustix::io::Errno;
 
 use crate::args::{Cli, Color, CommandArgs};
 use crate::commands::doctor::DoctorOptions;
@@ -56,11 +60,23 @@ pub fn run(registry: Registry) -> ExitCode {
         return code;
     }
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let exit = match parse(&arguments) {
+    let (exit, leads) = match parse(&arguments) {
         Ok((cli, password_in_argv)) => execute(cli, password_in_argv),
-        Err(error) => refuse(error, &arguments),
+        Err(error) => (refuse(error, &arguments), false),
     };
-    ExitCode::from(exit.0)
+    // Whoever takes part in an election does so without a reader too.
+    let broken = sink::broken_stdout().filter(|_| !leads).map(unwritten);
+    ExitCode::from(broken.unwrap_or(exit).0)
+}
+
+/// The answer could not be written down, so it was not given. A reader that has seen enough ends
+/// other programs by SIGPIPE, and nobody wants to read about that.
+fn unwritten(errno: Errno) -> Exit {
+    if errno == Errno::PIPE {
+        return Exit::by_signal(process::Signal::PIPE);
+    }
+    Sink::Direct.err(&format!("tenure: stdout can't be written to: {errno}"));
+    Exit::FAILED
 }
 
 /// Reads the command line; tells too whether it has a password in it.
@@ -117,7 +133,7 @@ fn refuse(mut error: clap::Error, arguments: &[OsString]) -> Exit {
                 .err(rendered(&error, is_colored(wish, io::stderr().is_terminal())).trim_end());
             Exit::USAGE
         }
-        _ if lacks_dashes(arguments) => {
+        _ if usage::lacks_dashes(&error, arguments) => {
             Sink::Direct.err(
                 "tenure: a -- is missing before the command; write `tenure run NAME -- COMMAND`",
             );
@@ -142,23 +158,18 @@ fn rendered(error: &clap::Error, color: bool) -> String {
     if color { text.ansi().to_string() } else { text.to_string() }
 }
 
-/// `tenure run NAME COMMAND`.
-fn lacks_dashes(arguments: &[OsString]) -> bool {
-    let words = || arguments.iter().skip(1);
-    words().any(|word| word == "run") && !words().any(|word| word == "--") && words().count() > 2
-}
-
-fn execute(cli: Cli, password_in_argv: bool) -> Exit {
-    let long = matches!(
-        cli.command,
+/// Also tells whether it took part in an election.
+fn execute(cli: Cli, password_in_argv: bool) -> (Exit, bool) {
+    let leads = match &cli.command {
+        CommandArgs::Cron(args) => args.what.is_none(),
         CommandArgs::Run(_)
-            | CommandArgs::Once(_)
-            | CommandArgs::Campaign(_)
-            | CommandArgs::Cron(_)
-            | CommandArgs::Watch(_)
-            | CommandArgs::Serve(_)
-            | CommandArgs::Listen(_)
-    );
+        | CommandArgs::Once(_)
+        | CommandArgs::Campaign(_)
+        | CommandArgs::Serve(_)
+        | CommandArgs::Listen(_) => true,
+        _ => false,
+    };
+    let long = leads || matches!(cli.command, CommandArgs::Watch(_));
     // Without a thread for it, lines are written at once.
     let sink = if long { Sink::queued().unwrap_or(Sink::Direct) } else { Sink::Direct };
     let out = Output::new(&cli.global, sink.clone());
@@ -175,12 +186,13 @@ fn execute(cli: Cli, password_in_argv: bool) -> Exit {
     #[cfg(feature = "otel")]
     otel::finish();
     sink.finish();
-    exit
+    (exit, leads)
 }
 
 fn perform(cli: Cli, out: &Output) -> Result<Exit, Failure> {
-    let color = is_colored(cli.global.color, io::stdout().is_terminal());
-    let choose = || StoreChoice::new(cli.global.store.as_ref());
+    let global = cli.global;
+    let color = is_colored(global.color, io::stdout().is_terminal());
+    let choose = || StoreChoice::from_args(&global);
     match cli.command {
         CommandArgs::Run(args) => {
             let (options, store) = (RunOptions::try_from(args)?, choose()?);
@@ -208,7 +220,7 @@ fn perform(cli: Cli, out: &Output) -> Result<Exit, Failure> {
             block_on(commands::resign::run(&options, &store, out))
         }
         CommandArgs::Migrate(args) => {
-            block_on(commands::migrate::run(&args, cli.global.store.as_ref(), out))
+            block_on(commands::migrate::run(&args, global.store.as_ref(), out))
         }
         CommandArgs::Serve(args) => {
             let (options, store) = (ServeOptions::try_from(*args)?, choose()?);

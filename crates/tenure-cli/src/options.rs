@@ -6,8 +6,10 @@ use std::time::Duration;
 use tenure::{CandidateId, Error, Metadata, Name, Timing};
 use tenure_core::{check_once_key, parse_duration};
 
-use crate::args::{CampaignArgs, CandidateArgs, OnExit, OnceArgs, ResignArgs, RunArgs, WaitArgs};
+use crate::args::{CampaignArgs, CandidateArgs, OnExit, OnceArgs, ResignArgs, RunArgs};
+use crate::command_args::{Observe, WaitArgs};
 use crate::exit::Failure;
+use crate::process::StopBy;
 use crate::store::StoreChoice;
 
 /// Who takes part in what, and how.
@@ -30,6 +32,8 @@ pub(crate) struct RunOptions {
     pub(crate) once: bool,
     /// How long to wait for the first turn to lead; `None`: as long as it takes.
     pub(crate) wait: Option<Duration>,
+    pub(crate) stop: StopBy,
+    pub(crate) observe: Option<Observe>,
     pub(crate) command: Vec<OsString>,
 }
 
@@ -41,6 +45,7 @@ pub(crate) struct OnceOptions {
     pub(crate) tries: u32,
     /// How long to wait while another leads; `None`: as long as it takes.
     pub(crate) wait: Option<Duration>,
+    pub(crate) stop: StopBy,
     pub(crate) command: Vec<OsString>,
 }
 
@@ -76,10 +81,11 @@ impl TryFrom<RunArgs> for RunOptions {
     type Error = Failure;
 
     fn try_from(args: RunArgs) -> Result<RunOptions, Failure> {
-        let RunArgs { name, on_exit, once, wait, candidate, command } = args;
+        let RunArgs { name, on_exit, once, wait, stop, observe, candidate, command } = args;
         let candidacy = Candidacy::new(&name, candidate)?;
         let on_exit = if once { Some(OnExit::Stop) } else { on_exit };
-        Ok(RunOptions { candidacy, on_exit, once, wait: how_long(&wait)?, command })
+        let (wait, stop, observe) = (how_long(&wait)?, (&stop).try_into()?, observe.checked()?);
+        Ok(RunOptions { candidacy, on_exit, once, wait, stop, observe, command })
     }
 }
 
@@ -87,10 +93,11 @@ impl TryFrom<OnceArgs> for OnceOptions {
     type Error = Failure;
 
     fn try_from(args: OnceArgs) -> Result<OnceOptions, Failure> {
-        let OnceArgs { name, key, tries, wait, candidate, command } = args;
+        let OnceArgs { name, key, tries, wait, stop, candidate, command } = args;
         check_once_key(&key).map_err(|error| about("--key", error))?;
         let candidacy = Candidacy::new(&name, candidate)?;
-        Ok(OnceOptions { candidacy, key, tries, wait: how_long(&wait)?, command })
+        let (wait, stop) = (how_long(&wait)?, (&stop).try_into()?);
+        Ok(OnceOptions { candidacy, key, tries, wait, stop, command })
     }
 }
 

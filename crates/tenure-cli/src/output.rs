@@ -67,17 +67,12 @@ impl Output {
 
     /// One object on a line of its own.
     pub(crate) fn object(&self, at: Time, event: &str, election: &Name, rest: Fields) {
-        let mut fields = vec![
-            ("at", json!(wall::rfc3339(wall::at(at)))),
-            ("boot_ns", json!(at.as_nanos())),
-            ("event", json!(event)),
-            ("election", json!(election.as_str())),
-        ];
-        fields.extend(rest);
-        // By hand, because the order helps whoever reads it.
-        let fields: Vec<String> =
-            fields.iter().map(|(name, value)| format!("{}:{value}", json!(name))).collect();
-        self.data(&format!("{{{}}}", fields.join(",")));
+        self.data(&object(at, event, Some(election), rest));
+    }
+
+    /// The same for what is about no election in particular.
+    pub(crate) fn general_object(&self, event: &str, rest: Fields) {
+        self.data(&object(boot_now(), event, None, rest));
     }
 
     /// An event of an election that this candidate takes part in or watches.
@@ -106,6 +101,28 @@ impl Output {
 }
 
 pub(crate) type Fields = Vec<(&'static str, Value)>;
+
+/// One object as all commands write it. The first six fields are always there, in this order; of
+/// these, `candidate` and `term` are taken from the rest.
+pub(crate) fn object(at: Time, event: &str, election: Option<&Name>, mut rest: Fields) -> String {
+    let mut take = |name: &'static str| {
+        let found = rest.iter().position(|(field, _)| *field == name);
+        found.map_or((name, Value::Null), |index| rest.remove(index))
+    };
+    let mut fields = vec![
+        ("at", json!(wall::rfc3339(wall::at(at)))),
+        ("boot_ns", json!(at.as_nanos())),
+        ("event", json!(event)),
+        ("election", json!(election.map(Name::as_str))),
+        take("candidate"),
+        take("term"),
+    ];
+    fields.extend(rest);
+    // By hand, because the order helps whoever reads it.
+    let fields: Vec<String> =
+        fields.iter().map(|(name, value)| format!("{}:{value}", json!(name))).collect();
+    format!("{{{}}}", fields.join(","))
+}
 
 /// Whether to use colours there.
 pub(crate) fn is_colored(wish: Color, is_terminal: bool) -> bool {
@@ -281,16 +298,23 @@ fn millis(span: Duration) -> Value {
     json!(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The text without anything that a terminal would take for a command.
+/// The text without anything that a terminal would take for a command, and without letters that
+/// turn the rest of the line around or break it: they are shown as such.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut clean, letter| {
-        if letter.is_control() {
+        if letter.is_control() || turns_around(letter) {
             clean.extend(letter.escape_default());
         } else {
             clean.push(letter);
         }
         clean
     })
+}
+
+/// Unicode's controls of direction, and its line breaks.
+fn turns_around(letter: char) -> bool {
+    matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(letter, '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -333,6 +357,7 @@ mod tests {
     #[test]
     fn a_terminal_is_not_told_what_to_do() {
         assert_eq!(printable("a\x1b[2J\u{9b}b\n"), "a\\u{1b}[2J\\u{9b}b\\n");
+        assert_eq!(printable("a\u{202e}b\u{2067}\u{2028}請"), "a\\u{202e}b\\u{2067}\\u{2028}請");
     }
 
     #[test]

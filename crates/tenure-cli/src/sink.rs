@@ -2,17 +2,55 @@
 //! with Ctrl-S or a pipe that nobody reads: it would be deposed for it. So a thread writes.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use tokio::sync::watch;
 
 /// How many lines wait for a reader; then they are left out, and counted.
 const QUEUE_MAX: usize = 4096;
 
 /// How long the end waits for a reader.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Why stdout can't be written to, once that is so: there is one for the whole process.
+static BROKEN: LazyLock<watch::Sender<Option<Errno>>> = LazyLock::new(watch::Sender::default);
+
+/// Why stdout can't be written to, if it can't.
+pub(crate) fn broken_stdout() -> Option<Errno> {
+    *BROKEN.borrow()
+}
+
+/// Resolves when stdout can't be written to, or its reader has gone away though nothing was
+/// written since.
+///
+/// # Cancel safety
+/// Cancel safe: nothing is consumed.
+pub(crate) async fn stdout_breaks() -> Errno {
+    // A thread, because this must work for files and terminals too. It ends with the process.
+    let _without_it = thread::Builder::new().name("stdout".to_owned()).spawn(|| {
+        let stdout = rustix::stdio::stdout();
+        let mut events = [PollFd::new(&stdout, PollFlags::empty())];
+        // Nothing is asked for: an error is told all the same, and a hang-up.
+        while matches!(poll(&mut events, None), Err(Errno::INTR) | Ok(0)) {}
+        note(Errno::PIPE);
+    });
+    let mut broken = BROKEN.subscribe();
+    match broken.wait_for(Option::is_some).await.map(|errno| *errno) {
+        Ok(Some(errno)) => errno,
+        _ => std::future::pending().await,
+    }
+}
+
+/// The first reason stays.
+fn note(errno: Errno) {
+    BROKEN.send_if_modified(|broken| broken.replace(broken.unwrap_or(errno)).is_none());
+}
 
 /// A way to stdout and stderr. Lines go out as they are: secrets never get into them (`Secret`).
 /// Clones lead to the same place.
@@ -116,15 +154,15 @@ fn write_all(lines: &Receiver<Entry>) {
 /// In one piece, so that lines of the command do not get into the middle of ours. A reader that
 /// has gone away is no reason to stop leading.
 fn write(line: Entry) {
-    let _gone = match line {
+    match line {
         Entry::Out(text) => {
             let mut stdout = io::stdout().lock();
-            stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+            let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+            if let Err(error) = written {
+                note(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            }
         }
-        Entry::Err(text) => io::stderr().write_all(text.as_bytes()),
-        Entry::End(end) => {
-            let _gone = end.send(());
-            Ok(())
-        }
-    };
+        Entry::Err(text) => drop(io::stderr().write_all(text.as_bytes())),
+        Entry::End(end) => drop(end.send(())),
+    }
 }

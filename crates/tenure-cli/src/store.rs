@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tenure::{Election, Error, ErrorKind, Name, Secret, Store, StoreUrl, Timing};
 
+use crate::args::GlobalArgs;
 use crate::exit::Failure;
 use crate::give_back::HeldLease;
 use crate::process::ReleaseNote;
@@ -21,6 +22,17 @@ pub(crate) struct StoreChoice {
 }
 
 impl StoreChoice {
+    /// The store that was chosen; the default one only if that is not forbidden.
+    pub(crate) fn from_args(args: &GlobalArgs) -> Result<StoreChoice, Failure> {
+        if args.store.is_none() && args.no_default_store {
+            return Err(Failure::usage(
+                "no store is named, and the default one is forbidden (--no-default-store or \
+                 TENURE_NO_DEFAULT_STORE); give --store URL or set TENURE_STORE",
+            ));
+        }
+        StoreChoice::new(args.store.as_ref())
+    }
+
     /// The store that a URL names, or the default one.
     pub(crate) fn new(url: Option<&Secret>) -> Result<StoreChoice, Failure> {
         let stores = &registry().stores;

@@ -37,6 +37,38 @@ pub(crate) fn hide_passwords(error: &mut Error, arguments: &[OsString]) -> bool 
     hidden
 }
 
+/// `tenure run NAME COMMAND`, without the `--` before the command. An option that is not known is a
+/// mistake of its own.
+pub(crate) fn lacks_dashes(error: &Error, arguments: &[OsString]) -> bool {
+    let is_option = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(text)) => text.starts_with('-'),
+        _ => false,
+    };
+    let is_it = match error.kind() {
+        ErrorKind::UnknownArgument => !is_option,
+        ErrorKind::MissingRequiredArgument => true,
+        _ => false,
+    };
+    let has_dashes = arguments.iter().any(|word| word == "--");
+    let after = after_subcommand(arguments, &["run", "once"]);
+    is_it && !has_dashes && after.is_some_and(|words| words.len() > 1)
+}
+
+/// What comes after the subcommand, if it is one of these.
+fn after_subcommand<'a>(arguments: &'a [OsString], wanted: &[&str]) -> Option<&'a [OsString]> {
+    let mut rest = arguments.get(1..)?;
+    loop {
+        let (word, after) = rest.split_first()?;
+        rest = match word.to_str() {
+            // These have a value of their own.
+            Some("-s" | "--store" | "--log-format" | "--color") => after.get(1..)?,
+            Some(flag) if flag.starts_with('-') => after,
+            Some(name) if wanted.contains(&name) => return Some(after),
+            _ => return None,
+        };
+    }
+}
+
 /// Whether the URL of a login may be among them, whole or in pieces.
 fn may_hold_password(arguments: &[OsString]) -> bool {
     let any = |part: &str| arguments.iter().any(|word| word.to_string_lossy().contains(part));

@@ -47,10 +47,15 @@ pub(crate) const ROUTES: [(&str, &[&str]); 13] = [
     ("/openapi.json", &["get"]),
 ];
 
-pub(crate) fn routes() -> Router<Arc<Inner>> {
+/// Those that tell nothing about who leads.
+const HEALTH: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+pub(crate) fn routes(health_only: bool) -> Router<Arc<Inner>> {
     let mut router = Router::new();
     for (path, _) in ROUTES {
-        router = router.route(path, handler(path));
+        if !health_only || HEALTH.contains(&path) {
+            router = router.route(path, handler(path));
+        }
     }
     router
 }
@@ -74,8 +79,9 @@ fn handler(path: &str) -> MethodRouter<Arc<Inner>> {
     handler.fallback(method_not_allowed)
 }
 
-pub(crate) async fn not_found(request: Request) -> Problem {
-    let paths: Vec<&str> = ROUTES.iter().map(|(path, _)| *path).collect();
+pub(crate) async fn not_found(State(inner): Shared, request: Request) -> Problem {
+    let all = ROUTES.iter().map(|(path, _)| *path);
+    let paths: Vec<&str> = all.filter(|path| !inner.health_only || HEALTH.contains(path)).collect();
     let detail = format!("there is nothing at {}", request.uri().path());
     Problem::new(StatusCode::NOT_FOUND, detail).with("known", json!(paths))
 }
@@ -188,7 +194,10 @@ async fn events(State(inner): Shared, headers: HeaderMap, uri: Uri) -> Answer {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(5));
     };
     let body = Body::new(EventBody::from(subscription));
-    Ok(reply::with_type(StatusCode::OK, "text/event-stream", body))
+    let mut response = reply::with_type(StatusCode::OK, "text/event-stream", body);
+    // nginx would keep events back until it has a buffer full of them.
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    Ok(response)
 }
 
 /// Fails when this process ought to have stepped down and has not: a supervisor then ends it.

@@ -47,6 +47,7 @@ mod openapi;
 mod page;
 mod problem;
 mod reply;
+mod room;
 mod server;
 mod sidecar;
 mod stream;

@@ -4,26 +4,28 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::response::Response;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, timeout};
 use tower_service::Service as _;
 
-use crate::gate::Peer;
+use crate::gate::{self, Peer};
 use crate::listen::{Listener, Socket};
+use crate::problem::Problem;
+use crate::room::{Admitted, Permit, Room};
 use crate::sidecar::Sidecar;
 
 /// How much of everything one client, and all of them, may have.
@@ -32,6 +34,11 @@ use crate::sidecar::Sidecar;
 pub struct Limits {
     /// How many connections there are at most; others are answered with 503 and closed.
     pub connections: usize,
+    /// How many of these one address may have, so that one client can't take them all.
+    pub per_peer: usize,
+    /// How many more there may be for those who ask for health: whoever looks after this process
+    /// must not take it for dead because others hold all connections.
+    pub reserve: usize,
     /// How long a request's head may take to arrive, and how long a connection may be idle.
     pub head_within: Duration,
     /// How long a client may take nothing of what is sent to it.
@@ -48,6 +55,8 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections: 2048,
+            per_peer: 1024,
+            reserve: 64,
             head_within: Duration::from_secs(10),
             write_within: Duration::from_secs(20),
             head_bytes: 16 * 1024,
@@ -70,6 +79,22 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
     {\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":503,\
     \"detail\":\"there are too many connections; ask again later\"}";
 
+const FULL_DETAIL: &str = "there are too many connections; ask again later";
+
+/// What the reserve is for.
+const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
+
+/// How long a connection of the reserve may take to ask.
+const RESERVED_FOR: Duration = Duration::from_secs(1);
+
+/// What others are told who come in on the reserve.
+fn full() -> Response {
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, FULL_DETAIL).retry_after(1);
+    let mut response = problem.into_response();
+    gate::harden(&mut response);
+    response
+}
+
 impl Server {
     /// A server with the default limits.
     pub fn new(sidecar: Sidecar) -> Server {
@@ -91,10 +116,11 @@ impl Server {
         let (ending, ended) = watch::channel(false);
         let mut accepting = JoinSet::new();
         let service = self.sidecar.service();
-        let room = Arc::new(Semaphore::new(self.limits.connections));
+        let room = Room::new(&self.limits);
         for listener in listeners {
             let (room, ended) = (room.clone(), ended.clone());
-            let served = Served { sidecar: self.sidecar.clone(), service: service.clone() };
+            let (sidecar, service) = (self.sidecar.clone(), service.clone());
+            let served = Served { sidecar, service, health_only: false };
             accepting.spawn(accept(listener, served, self.limits, room, ended));
         }
         end.await;
@@ -112,6 +138,8 @@ impl Server {
 struct Served {
     sidecar: Sidecar,
     service: Router,
+    /// It came in on the reserve.
+    health_only: bool,
 }
 
 /// Takes connections until the end, then waits for those there are.
@@ -119,7 +147,7 @@ async fn accept(
     listener: Listener,
     served: Served,
     limits: Limits,
-    room: Arc<Semaphore>,
+    room: Room,
     mut ended: watch::Receiver<bool>,
 ) {
     let mut connections = JoinSet::new();
@@ -138,12 +166,12 @@ async fn accept(
                 continue;
             }
         };
-        match room.clone().try_acquire_owned() {
-            Ok(permit) => {
-                let served = served.clone();
+        match room.admit(peer) {
+            Some(Admitted { permit, health_only }) => {
+                let served = Served { health_only, ..served.clone() };
                 connections.spawn(serve(stream, peer, served, limits, ended.clone(), permit));
             }
-            Err(_) => stream.refuse(),
+            None => stream.refuse(),
         }
     }
     drop(listener);
@@ -170,11 +198,14 @@ async fn serve(
     served: Served,
     limits: Limits,
     mut ended: watch::Receiver<bool>,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 ) {
-    let Served { sidecar, service } = served;
+    let Served { sidecar, service, health_only } = served;
+    let head_within = if health_only { RESERVED_FOR } else { limits.head_within };
     let answer = service_fn(move |request: hyper::Request<Incoming>| {
-        let answer = match sidecar.quick(&request, peer) {
+        let refused = health_only && !HEALTH.contains(&request.uri().path());
+        let quick = if refused { Some(full()) } else { sidecar.quick(&request, peer) };
+        let answer = match quick {
             Some(answer) => Ok(answer),
             None => Err((service.clone(), request)),
         };
@@ -192,7 +223,8 @@ async fn serve(
     let stream = Patient { stream, limit: limits.write_within, waiting: None };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_within)
+        .header_read_timeout(head_within)
+        .keep_alive(!health_only)
         .max_buf_size(limits.head_bytes)
         .max_headers(limits.headers)
         .serve_connection(TokioIo::new(stream), answer);

@@ -32,6 +32,7 @@ pub(crate) struct Inner {
     pub(crate) hub: Arc<Hub>,
     pub(crate) gate: Gate,
     pub(crate) metrics: Option<Render>,
+    pub(crate) health_only: bool,
     // Aborted when the last handle is dropped.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -45,6 +46,7 @@ impl Sidecar {
             elections: Vec::new(),
             gate: Gate::default(),
             metrics: None,
+            health_only: false,
             listeners_max: LISTENERS_MAX,
         }
     }
@@ -53,13 +55,13 @@ impl Sidecar {
     /// hosts and tokens; other routes do not.
     pub fn routes(&self) -> Router {
         let gate = from_fn_with_state(self.0.clone(), gate::pass);
-        api::routes().layer(gate).with_state(self.0.clone())
+        api::routes(self.0.health_only).layer(gate).with_state(self.0.clone())
     }
 
     /// The routes and nothing else: other paths are answered with a problem.
     pub(crate) fn service(&self) -> Router {
         let gate = from_fn_with_state(self.0.clone(), gate::pass);
-        let routes = api::routes().fallback(api::not_found);
+        let routes = api::routes(self.0.health_only).fallback(api::not_found);
         routes.layer(gate).with_state(self.0.clone())
     }
 
@@ -84,7 +86,7 @@ impl Sidecar {
     /// The answer that load balancers ask for again and again, without the way through the router:
     /// the same rules and the same words. `None` for everything else.
     pub(crate) fn quick<B>(&self, request: &http::Request<B>, peer: Peer) -> Option<Response> {
-        let path = request.uri().path().strip_prefix("/leader")?;
+        let path = request.uri().path().strip_prefix("/leader").filter(|_| !self.0.health_only)?;
         // Tokens are left to the routes: few requests have one.
         let plain = !request.headers().contains_key(header::AUTHORIZATION);
         if request.method() != Method::GET || request.uri().query().is_some() || !plain {
@@ -126,6 +128,7 @@ pub struct SidecarBuilder {
     elections: Vec<Election>,
     gate: Gate,
     metrics: Option<Render>,
+    health_only: bool,
     listeners_max: usize,
 }
 
@@ -173,6 +176,13 @@ impl SidecarBuilder {
         self
     }
 
+    /// Only `/healthz`, `/readyz` and `/metrics`: for a process that must be watched, and that
+    /// nobody is to ask who leads. No answer of these is relied upon.
+    pub fn health_only(mut self) -> SidecarBuilder {
+        self.health_only = true;
+        self
+    }
+
     /// How many may listen to events at once.
     pub fn listeners_max(mut self, listeners_max: usize) -> SidecarBuilder {
         self.listeners_max = listeners_max;
@@ -195,16 +205,18 @@ impl SidecarBuilder {
         }
         // Before anything is looked at, so that nothing is missed in between.
         let events: Vec<_> = self.elections.iter().map(Election::peek_events).collect();
-        let hub = Arc::new(Hub::new(self.elections, Clients::new(self.listeners_max)));
+        let elections = self.elections.clone();
+        let hub = Arc::new(Hub::new(elections, Clients::new(self.listeners_max)));
         let mut tasks = JoinSet::new();
         for (watched, events) in hub.all().iter().zip(events) {
             tasks.spawn_on(hub.clone().follow(watched.clone(), events), &runtime);
         }
-        if !hub.all().is_empty() {
+        if !hub.all().is_empty() && !self.health_only {
             tasks.spawn_on(hub.clone().look(), &runtime);
         }
-        let (gate, metrics) = (self.gate, self.metrics);
-        Ok(Sidecar(Arc::new(Inner { hub, gate, metrics, tasks: Mutex::new(tasks) })))
+        let SidecarBuilder { gate, metrics, health_only, .. } = self;
+        let tasks = Mutex::new(tasks);
+        Ok(Sidecar(Arc::new(Inner { hub, gate, metrics, health_only, tasks })))
     }
 }
 

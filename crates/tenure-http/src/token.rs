@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use rustix::fs::{StatVfsMountFlags, statvfs};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use tenure::{Error, ErrorKind};
@@ -57,7 +58,8 @@ impl Token {
     /// The token in a file, without the line's end.
     ///
     /// # Errors
-    /// `Config` if the file can't be read, can be read by everybody, or holds no token.
+    /// `Config` if the file can't be read, can be read by everybody (save on a read-only mount, as
+    /// containers get their secrets), or holds no token.
     pub fn from_file(path: &Path) -> Result<Token, Error> {
         use std::os::unix::fs::PermissionsExt as _;
 
@@ -66,7 +68,7 @@ impl Token {
             Error::config(format!("the token file {shown} can't be read: {error}"))
         };
         let mode = fs::metadata(path).map_err(cannot)?.permissions().mode();
-        if mode & 0o007 != 0 {
+        if mode & 0o007 != 0 && !is_mounted_secret(path) {
             return Err(Error::config(format!(
                 "everybody on this machine may read the token file {shown}; chmod it to 0600"
             )));
@@ -88,6 +90,12 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(***)")
     }
+}
+
+/// Whether it lies on a read-only mount. That is how containers are given their secrets, with mode
+/// 0444: who may read it there is up to whoever runs the container.
+fn is_mounted_secret(path: &Path) -> bool {
+    statvfs(path).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 fn hash(secret: &str) -> [u8; 32] {

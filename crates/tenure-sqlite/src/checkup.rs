@@ -81,6 +81,21 @@ fn examine(store: &SqliteStore, report: &mut CheckupReport) -> Result<(), Error>
                 .so("let tenure open the file for writing once; it sets the mode"),
         );
     }
+    check_pages(&connection, report)
+}
+
+/// Reads the whole file. Nobody else does: it takes the longer the more is kept there.
+fn check_pages(connection: &Connection, report: &mut CheckupReport) -> Result<(), Error> {
+    let verdict: String =
+        connection.query_row("PRAGMA quick_check(1)", (), |row| row.get(0)).map_err(unreadable)?;
+    if verdict != "ok" {
+        report.find(
+            Finding::new(Level::Safety, format!("the file is damaged: {verdict}"))
+                .because("what can't be read is not known: a term could be issued twice")
+                .so("stop all candidates, move the file, its -wal and its -shm away, and start \
+                     again with a term floor above the old terms"),
+        );
+    }
     Ok(())
 }
 

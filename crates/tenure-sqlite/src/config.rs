@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Error, Secret, Store, StoreConfig, StoreKind};
+use tenure_core::{Error, ErrorKind, Secret, Store, StoreConfig, StoreKind};
 
 use crate::host::Host;
 use crate::store::SqliteStore;
@@ -33,6 +33,7 @@ pub struct SqliteConfig {
     pub(crate) path: PathBuf,
     pub(crate) busy_timeout: Duration,
     pub(crate) childless: bool,
+    pub(crate) read_only: bool,
     pub(crate) host: Option<Host>,
 }
 
@@ -40,7 +41,8 @@ impl SqliteConfig {
     /// The store in this file, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> SqliteConfig {
         let path = path.into();
-        SqliteConfig { path, busy_timeout: BUSY_TIMEOUT, childless: false, host: None }
+        let (childless, read_only) = (false, false);
+        SqliteConfig { path, busy_timeout: BUSY_TIMEOUT, childless, read_only, host: None }
     }
 
     /// The store that a URL names: `sqlite:PATH`, or `sqlite:` alone for the default path.
@@ -89,6 +91,22 @@ impl SqliteConfig {
     #[must_use]
     pub fn childless(mut self) -> SqliteConfig {
         self.childless = true;
+        self
+    }
+
+    /// Only to look: who leads, and what waits. Nothing is created or changed, so that a file of
+    /// another user, or on a read-only mount, will do. Whoever wants to lead is refused (`Denied`).
+    ///
+    /// # Examples
+    /// ```
+    /// use tenure_sqlite::SqliteConfig;
+    ///
+    /// let config = SqliteConfig::new("/var/lib/app/tenure.db").read_only();
+    /// # let _ = config;
+    /// ```
+    #[must_use]
+    pub fn read_only(mut self) -> SqliteConfig {
+        self.read_only = true;
         self
     }
 
@@ -142,7 +160,15 @@ impl StoreConfig for SqliteConfig {
     }
 
     fn open(&self) -> Result<Arc<dyn Store>, Error> {
-        Ok(Arc::new(self.clone().open()?))
+        let store = self.clone().open().or_else(|error| match error.kind() {
+            // To look at it may be all that is wanted. To lead is refused by the first call.
+            ErrorKind::Denied => self.clone().read_only().open().map_err(|e| {
+                tracing::debug!(error = %e, "it can't be read either");
+                error
+            }),
+            _ => Err(error),
+        })?;
+        Ok(Arc::new(store))
     }
 }
 

@@ -8,15 +8,17 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tenure_core::{Error, ErrorKind};
 
+use crate::config::SqliteConfig;
 use crate::error;
 use crate::fs::{Gate, Identity, Place};
 use crate::host::Host;
+use crate::read_only;
 
 /// `tnur`, so that `file` and we can tell this database from others.
 const APPLICATION_ID: i32 = 0x746e_7572;
 
 /// Each migration takes the schema from its index to the next number.
-const MIGRATIONS: [&str; 3] = [
+pub(crate) const MIGRATIONS: [&str; 3] = [
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_messages.sql"),
     include_str!("../migrations/0003_ledger.sql"),
@@ -36,13 +38,44 @@ const OPEN_TRIES: usize = 3;
 pub(crate) struct Db {
     pub(crate) conn: Connection,
     pub(crate) place: Place,
-    identity: Identity,
+    access: Access,
     busy_timeout: Duration,
 }
 
+/// What may be done with the file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Anything. These are the files that are open.
+    Write(Identity),
+    /// It may be read, and its `-wal` with it.
+    Read,
+    /// It may be read as it is now: nobody has it open.
+    Snapshot,
+}
+
 impl Db {
-    /// Opens the file, creates or upgrades what is in it, and checks that it is sound. Waits
-    /// `wait` for others that open it, and in later calls `busy_timeout` for others that write.
+    /// Opens the file as it is to be used. Waits `wait` for others that open it.
+    pub(crate) fn open_with(
+        config: &SqliteConfig,
+        host: &Host,
+        wait: Duration,
+        busy_timeout: Duration,
+    ) -> Result<Db, Error> {
+        if !config.read_only {
+            return Db::open(&config.path, host, wait, busy_timeout);
+        }
+        let place = Place::find(&config.path, host)?;
+        let (conn, access) = read_only::connect(&place.real)
+            .map_err(|trouble| trouble.into_error(&place.real, wait))?;
+        check_host(&conn, host, &place.real)?;
+        Ok(Db { conn, place, access, busy_timeout })
+    }
+
+    /// Opens the file, and creates or upgrades what is in it. Waits `wait` for others that open
+    /// it, and in later calls `busy_timeout` for others that write.
+    ///
+    /// It does not look at the whole file: that takes the longer the more messages and ticks are
+    /// kept, and damage shows when a page is read. `tenure doctor` looks.
     pub(crate) fn open(
         path: &Path,
         host: &Host,
@@ -57,12 +90,12 @@ impl Db {
             let broken = |error| error::from_sqlite(&place.real, error);
             set_patience(&mut conn, busy_timeout).map_err(broken)?;
             check_host(&conn, host, &place.real)?;
-            check_pages(&conn, &place.real)?;
             // SQLite knows whether the file was moved since it opened it; we note the rest.
             if let Some(identity) = place.identity()
                 && !has_moved(&conn).map_err(broken)?
             {
-                return Ok(Db { conn, place, identity, busy_timeout });
+                let access = Access::Write(identity);
+                return Ok(Db { conn, place, access, busy_timeout });
             }
         }
         Err(error::moved(path))
@@ -70,7 +103,16 @@ impl Db {
 
     /// Whether the path no longer leads to the files that are open here (S4).
     pub(crate) fn is_moved(&self) -> bool {
-        self.place.identity().as_ref() != Some(&self.identity)
+        match &self.access {
+            Access::Write(identity) => self.place.identity().as_ref() != Some(identity),
+            // Nothing is decided here that others rely on.
+            Access::Read | Access::Snapshot => false,
+        }
+    }
+
+    /// Whether the next look needs another connection: this one sees no later writes.
+    pub(crate) fn is_snapshot(&self) -> bool {
+        self.access == Access::Snapshot
     }
 
     /// Closes without touching the files, because they may be somebody else's by now.
@@ -92,6 +134,9 @@ impl Db {
     /// A transaction that has SQLite's write lock from its beginning.
     pub(crate) fn change(&mut self) -> Result<Transaction<'_>, Error> {
         let (real, waited) = (&self.place.real, self.busy_timeout);
+        if !matches!(self.access, Access::Write(_)) {
+            return Err(error::read_only(real));
+        }
         self.conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(|error| {
             if error::is_busy(&error) {
                 return error::busy(real, waited.as_millis()).caused_by(error);
@@ -170,7 +215,7 @@ fn write_host(conn: &Connection, host: &Host) -> rusqlite::Result<()> {
 }
 
 /// Why a connection could not be made: in SQLite's words, or in ours.
-enum Trouble {
+pub(crate) enum Trouble {
     Sqlite(rusqlite::Error),
     Ours(ErrorKind, String),
 }
@@ -227,7 +272,7 @@ fn connect(real: &Path, host: &Host, wait: Duration) -> Result<Connection, Troub
 }
 
 /// The version of the schema, if the file is ours or empty.
-fn recognise(conn: &Connection) -> Result<usize, Trouble> {
+pub(crate) fn recognise(conn: &Connection) -> Result<usize, Trouble> {
     let application: i32 = conn.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let version: i64 = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let objects: i64 =
@@ -270,18 +315,6 @@ fn migrate(conn: &mut Connection, host: &Host) -> Result<(), Trouble> {
 
 fn check_host(conn: &Connection, host: &Host, real: &Path) -> Result<(), Error> {
     era(conn, host, real).map(|_| ())
-}
-
-fn check_pages(conn: &Connection, real: &Path) -> Result<(), Error> {
-    let verdict: String = conn
-        .query_row("PRAGMA quick_check(1)", (), |row| row.get(0))
-        .map_err(|error| error::from_sqlite(real, error))?;
-    if verdict == "ok" {
-        return Ok(());
-    }
-    let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-    let cause = rusqlite::Error::SqliteFailure(corrupt, Some(verdict));
-    Err(error::from_sqlite(real, cause))
 }
 
 fn has_moved(conn: &Connection) -> rusqlite::Result<bool> {

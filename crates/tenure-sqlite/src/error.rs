@@ -107,6 +107,15 @@ pub(crate) fn busy(real: &Path, waited_ms: u128) -> Error {
     )
 }
 
+/// The file may be read at best.
+pub(crate) fn read_only(real: &Path) -> Error {
+    let real = real.display();
+    let message = format!(
+        "{real} can't be read and written by this user; change its mode or choose another path"
+    );
+    new(ErrorKind::Denied, message)
+}
+
 /// The file is no longer the one that was opened (S4).
 pub(crate) fn moved(path: &Path) -> Error {
     new(

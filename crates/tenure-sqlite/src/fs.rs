@@ -106,6 +106,17 @@ impl Place {
         Ok((Place { path, real, hints }, gate))
     }
 
+    /// A file that exists, and is not touched.
+    pub(crate) fn find(path: &Path, host: &Host) -> Result<Place, Error> {
+        let path = std::path::absolute(path)
+            .map_err(|error| error::from_io("there is no file", path, error))?;
+        let real = fs::canonicalize(&path)
+            .map_err(|error| error::from_io("can't follow", &path, error))?;
+        check_file_system(real.parent().unwrap_or(&real), host)?;
+        let hints = beside(&real, "-hints");
+        Ok(Place { path, real, hints })
+    }
+
     /// The inodes that are at the path now; `None` if something is missing.
     ///
     /// The `-wal` and the `-shm` count too: if they are deleted under a connection, the next one
@@ -239,13 +250,7 @@ fn make_file(real: &Path, directory: &Path) -> Result<(), Error> {
         }
         Err(error) => return Err(error::from_io("can't use", real, error)),
     }
-    access(real, Access::READ_OK | Access::WRITE_OK).map_err(|_| {
-        let message = format!(
-            "{} can't be read and written by this user; change its mode or choose another path",
-            real.display()
-        );
-        error::new(ErrorKind::Denied, message)
-    })
+    access(real, Access::READ_OK | Access::WRITE_OK).map_err(|_| error::read_only(real))
 }
 
 fn create_file(real: &Path, directory: &Path) -> Result<(), Error> {

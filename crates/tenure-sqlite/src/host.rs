@@ -15,6 +15,10 @@ use crate::hints;
 /// Where the kernel tells which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
+/// Stands for the boot where nobody tells which it is. The same for all who are not told: they
+/// share one clock, because only one kernel can have the file's file system mounted.
+const UNKNOWN_BOOT: &str = "unknown";
+
 /// `PROC_SUPER_MAGIC`.
 const PROC_MAGIC: u32 = 0x9fa0;
 
@@ -39,19 +43,22 @@ impl Host {
     /// The host that this process runs on.
     ///
     /// # Errors
-    /// `Unsupported` if `/proc` does not tell which boot this is.
+    /// `Unsupported` if there is no `/proc` at all, and so no way to tell which boot this is.
     pub fn detect() -> Result<Host, Error> {
-        let boot_id = fs::read_to_string(BOOT_ID).map_err(|error| {
-            Error::new(
-                ErrorKind::Unsupported,
-                "/proc/sys/kernel/random/boot_id can't be read, and without it nobody knows \
-                 whether leases outlived a reboot; mount /proc",
-            )
-            .caused_by(error)
-        })?;
+        let (boot_id, boot_is_kernels) = match fs::read_to_string(BOOT_ID) {
+            Ok(id) => (id, is_kernels_own(Path::new(BOOT_ID))),
+            // With `ProcSubset=pid` processes are all that is shown. A reboot can't be told then,
+            // as in a container; a lease that was written elsewhere is watched for its ttl (S2).
+            Err(_) if namespace("pid").is_some() => (UNKNOWN_BOOT.to_owned(), false),
+            Err(error) => {
+                let message = "/proc/sys/kernel/random/boot_id can't be read, and without it \
+                               nobody knows whether leases outlived a reboot; mount /proc";
+                return Err(Error::new(ErrorKind::Unsupported, message).caused_by(error));
+            }
+        };
         Ok(Host {
             boot_id: boot_id.trim().into(),
-            boot_is_kernels: is_kernels_own(Path::new(BOOT_ID)),
+            boot_is_kernels,
             // Kernels before 5.6 have one time for all, and no such file.
             time_ns: namespace("time").unwrap_or(0),
             pid_ns: proc_is_ours().then(|| namespace("pid")).flatten(),

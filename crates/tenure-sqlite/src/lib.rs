@@ -18,6 +18,7 @@ mod ledger;
 mod mail;
 mod observe;
 mod once;
+mod read_only;
 mod store;
 pub mod tick;
 mod watcher;

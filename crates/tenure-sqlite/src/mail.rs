@@ -374,12 +374,12 @@ impl Room {
 
     /// The connection; opened again if the file is another one by now.
     fn db(&mut self) -> Result<&mut Db, Error> {
-        if let Some(db) = self.db.take_if(|db| db.is_moved()) {
+        if let Some(db) = self.db.take_if(|db| db.is_moved() || db.is_snapshot()) {
             db.abandon();
         }
         if self.db.is_none() {
             let busy = self.config.busy_timeout;
-            let db = Db::open(&self.config.path, &self.host, OPEN_TIMEOUT, busy)?;
+            let db = Db::open_with(&self.config, &self.host, OPEN_TIMEOUT, busy)?;
             self.db = Some(db);
             self.generation += 1;
             self.is_durable = true;

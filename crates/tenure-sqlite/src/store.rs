@@ -87,9 +87,11 @@ impl SqliteStore {
             Some(host) => host,
             None => Host::detect().map_err(opened)?,
         };
-        let db =
-            Db::open(&config.path, &host, OPEN_TIMEOUT, config.busy_timeout).map_err(opened)?;
-        fs::sweep(&db.place.hints);
+        let db = Db::open_with(&config, &host, OPEN_TIMEOUT, config.busy_timeout);
+        let db = db.map_err(opened)?;
+        if !config.read_only {
+            fs::sweep(&db.place.hints);
+        }
         let (path, childless) = (config.path.clone(), config.childless);
         let hub = Arc::new(Hub::new(host.clone(), db.place.hints.clone()));
         let mail = Arc::new(Mail::new(config.clone(), host.clone()));

@@ -139,6 +139,10 @@ impl Worker {
 
     fn try_apply(&mut self, ops: &[Op]) -> Result<Vec<Reply>, Error> {
         let reads_only = ops.iter().all(|op| matches!(op, Op::Read { .. }));
+        if self.config.read_only && !reads_only {
+            // Not only when there is something to write: who can't lead must not wait for it.
+            return Err(error::read_only(&self.config.path));
+        }
         if let Some(db) = self.db.take_if(|db| db.is_moved()) {
             tracing::warn!(path = %db.place.path.display(), "the file was replaced or deleted");
             let error = error::moved(&db.place.path);
@@ -263,6 +267,7 @@ impl Worker {
         // Trouble with the file itself may be trouble with this connection only.
         match &done {
             Err(error) if error.kind() == ErrorKind::Corrupt => db.abandon(),
+            _ if db.is_snapshot() => db.abandon(),
             _ => self.db = Some(db),
         }
         done
@@ -271,7 +276,7 @@ impl Worker {
     fn reopen(&mut self) -> Result<Db, Error> {
         let SqliteConfig { path, busy_timeout, .. } = &self.config;
         let wait: Duration = *busy_timeout;
-        let db = Db::open(path, &self.host, wait, *busy_timeout)?;
+        let db = Db::open_with(&self.config, &self.host, wait, *busy_timeout)?;
         self.me.new_here = true;
         self.hub.moved(&db.place.hints);
         tracing::info!(path = %path.display(), "opened again");

@@ -6,7 +6,8 @@
 use tenure::{Election, Event, Reason};
 
 use super::input::{Input, Said};
-use super::{Narration, build, make_way, note_default_store, open_patiently};
+use super::presence::Presence;
+use super::{Narration, build, make_way, note_default_store, open_or_end};
 use crate::exit::{Exit, Failure};
 use crate::options::Candidacy;
 use crate::output::{self, Output, show_short};
@@ -20,21 +21,26 @@ pub(crate) async fn run(
     out: &Output,
 ) -> Result<Exit, Failure> {
     choice.check(&candidacy.timing)?;
+    let mut signals = Signals::of_candidate(out)?;
     note_default_store(choice, out);
-    let opened = open_patiently(choice, out).await?;
+    let Ok(opened) = open_or_end(choice, None, &mut signals, out).await? else {
+        return Ok(Exit::DONE);
+    };
     let election = build(candidacy, &opened)?;
-    let mut signals = Signals::listen()?;
+    let mut presence = Presence::new(None)?;
+    presence.show(&election, out)?;
     let mut narration = Narration::new();
     let at_once = candidacy.at_once;
     narration.vouch(&election, out, move |event| sentence(event, at_once));
     let mut input = Input::listen();
     take_part(&election, &mut input, &mut signals, out).await?;
+    presence.stopping();
     let led = election.peek().is_some();
     stop(&election, &mut input, &mut signals, out).await;
     if led {
         make_way(&mut signals).await;
     }
-    drop(election);
+    drop((election, presence));
     narration.finish().await;
     Ok(Exit::DONE)
 }

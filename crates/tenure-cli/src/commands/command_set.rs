@@ -20,7 +20,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::Output;
 use crate::process::{
     CannotStart, End, GuardianHandle, Guardians, Notice, OnLoss, OnStuck, Policy, Running, Signal,
-    Supervisor, Wish, start_under,
+    StopBy, Supervisor, Wish, start_under,
 };
 use crate::signals::Signals;
 use crate::store::{Opened, StoreChoice};
@@ -30,6 +30,7 @@ pub(super) struct CommandSet {
     pub(super) election: Election,
     guardians: Guardians,
     on_loss: OnLoss,
+    stop_by: StopBy,
     /// As it was given.
     url: Secret,
     out: Output,
@@ -61,7 +62,7 @@ impl CommandSet {
     /// With a guardian that stands by: it has to be there before the campaign.
     pub(super) fn new(
         election: &Election,
-        on_loss: OnLoss,
+        (on_loss, stop_by): (OnLoss, StopBy),
         (choice, opened): (&StoreChoice, &Opened),
         out: &Output,
     ) -> Result<Arc<CommandSet>, Failure> {
@@ -71,6 +72,7 @@ impl CommandSet {
             election: election.clone(),
             guardians,
             on_loss,
+            stop_by,
             url: choice.url.clone(),
             out: out.clone(),
             wish: watch::Sender::default(),
@@ -125,7 +127,12 @@ impl CommandSet {
             election: &self.election,
             guardian: &command.guardian,
             wish: self.wish.subscribe(),
-            policy: Policy { on_loss: self.on_loss, timeout, stuck: OnStuck::Wait },
+            policy: Policy {
+                on_loss: self.on_loss,
+                timeout,
+                stuck: OnStuck::Wait,
+                stop: self.stop_by,
+            },
             tell: &tell,
         };
         let end = supervisor.until_gone(&command.running, done.closed()).await;

@@ -14,7 +14,7 @@ use crate::store::StoreChoice;
 ///
 /// A post whose handler failed too often (`listen --tries`) is set aside as a dead letter, so that
 /// its channel can go on. Once the cause is fixed, put it back: it is the last of its channel
-/// then. Exit code 1 if there are none.
+/// then. Exit code 1 if there are none, or if one that was named is not there.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LettersArgs {
@@ -37,7 +37,7 @@ pub(crate) struct LettersArgs {
     #[arg(long, conflicts_with = "replay")]
     pub(crate) discard: bool,
 
-    /// How many at most
+    /// How many at most, if none are named
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) limit: usize,
 }
@@ -63,7 +63,9 @@ pub(crate) async fn run(
         let opened = choice.open()?;
         let messenger = Messenger::new(name.as_str(), opened.store.clone())?;
         let channel = args.channel.as_deref();
-        letters = in_time(messenger.dead_letters(channel, args.limit)).await??;
+        // Those that were named may come after any number of others.
+        let limit = if args.ids.is_empty() { args.limit } else { usize::MAX };
+        letters = in_time(messenger.dead_letters(channel, limit)).await??;
         letters.retain(|letter| args.ids.is_empty() || args.ids.contains(&letter.id));
         let ids: Vec<u64> = letters.iter().map(|letter| letter.id).collect();
         if args.replay {
@@ -80,14 +82,19 @@ pub(crate) async fn run(
     for letter in &letters {
         show(letter, event, &name, out);
     }
-    if letters.is_empty() {
+    let is_found = |id: &u64| letters.iter().any(|letter| letter.id == *id);
+    let missing: Vec<&u64> = args.ids.iter().filter(|id| !is_found(id)).collect();
+    for id in &missing {
+        out.warn(&format!("{name} has no dead letter {id}"));
+    }
+    if letters.is_empty() && missing.is_empty() {
         out.say(&format!("{name} has no such dead letters"));
         return Ok(Exit::NEGATIVE);
     }
     if event != "dead_letter" {
         out.say(&format!("{} {event}", letters.len()));
     }
-    Ok(Exit::DONE)
+    Ok(if missing.is_empty() { Exit::DONE } else { Exit::NEGATIVE })
 }
 
 fn show(letter: &DeadLetter, event: &str, name: &Name, out: &Output) {

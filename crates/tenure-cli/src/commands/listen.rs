@@ -7,20 +7,22 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 use tenure::{Election, ElectionBuilder, Error, Message, Name, Tenure};
 use tenure_core::{parse_duration, show_duration};
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::command_set::{CommandSet, CommandSpec, NotRun};
-use super::{Narration, builder, note_default_store, open_patiently, stop};
+use super::presence::Presence;
+use super::{Narration, builder, note_default_store, open_or_end, stop};
 use crate::args::CandidateArgs;
+use crate::command_args::{Observe, ObserveArgs, StopArgs};
 use crate::exit::{Exit, Failure};
 use crate::options::Candidacy;
 use crate::output::{self, Output, boot_now};
-use crate::process::{CannotStart, End, OnLoss, Signal};
+use crate::process::{CannotStart, End, OnLoss, Signal, StopBy};
 use crate::signals::Signals;
 use crate::store::StoreChoice;
-use crate::wall;
 
 /// What a command is told when leadership is lost: nothing. A message that is handled to its end
 /// does not come again, so it may finish within the drain.
@@ -55,6 +57,12 @@ pub(crate) struct ListenArgs {
     pub(crate) timeout: String,
 
     #[command(flatten)]
+    pub(crate) stop: StopArgs,
+
+    #[command(flatten)]
+    pub(crate) observe: ObserveArgs,
+
+    #[command(flatten)]
     pub(crate) candidate: CandidateArgs,
 
     /// The command and its arguments
@@ -75,6 +83,8 @@ pub(crate) struct ListenOptions {
     channels: Vec<String>,
     tries: u32,
     timeout: Duration,
+    stop: StopBy,
+    observe: Option<Observe>,
     command: Vec<OsString>,
 }
 
@@ -82,7 +92,8 @@ impl TryFrom<ListenArgs> for ListenOptions {
     type Error = Failure;
 
     fn try_from(args: ListenArgs) -> Result<ListenOptions, Failure> {
-        let ListenArgs { name, mut channels, tries, timeout, candidate, command } = args;
+        let ListenArgs { name, mut channels, tries, timeout, stop, observe, candidate, command } =
+            args;
         let candidacy = Candidacy::new(&name, candidate)?;
         let about = |error: Error| Failure::from(error).about("--timeout");
         let timeout = parse_duration(&timeout).map_err(about)?;
@@ -91,7 +102,8 @@ impl TryFrom<ListenArgs> for ListenOptions {
         }
         channels.sort();
         channels.dedup();
-        Ok(ListenOptions { candidacy, channels, tries, timeout, command })
+        let (stop, observe) = ((&stop).try_into()?, observe.checked()?);
+        Ok(ListenOptions { candidacy, channels, tries, timeout, stop, observe, command })
     }
 }
 
@@ -101,8 +113,12 @@ pub(crate) async fn run(
     choice: &StoreChoice,
     out: &Output,
 ) -> Result<Exit, Failure> {
+    let mut signals = Signals::of_candidate(out)?;
     note_default_store(choice, out);
-    let opened = open_patiently(choice, out).await?;
+    let mut presence = Presence::new(options.observe.as_ref())?;
+    let Ok(opened) = open_or_end(choice, None, &mut signals, out).await? else {
+        return Ok(Exit::DONE);
+    };
     let (over, mut fatal) = mpsc::channel(1);
     let handler = Arc::new(MessageHandler {
         election: options.candidacy.name.clone(),
@@ -121,9 +137,10 @@ pub(crate) async fn run(
         builder = handled(builder, channel, &handler);
     }
     let election = builder.build()?;
-    let commands = CommandSet::new(&election, ON_LOSS, (choice, &opened), out)?;
+    let told = (ON_LOSS, options.stop);
+    let commands = CommandSet::new(&election, told, (choice, &opened), out)?;
     let _set_once = handler.commands.set(commands.clone());
-    let mut signals = Signals::listen()?;
+    presence.show(&election, out)?;
     let mut narration = Narration::new();
     narration.follow(&election, out, output::sentence);
     let starting = tokio::select! {
@@ -140,6 +157,7 @@ pub(crate) async fn run(
                 signal = signals.end() => (Some(signal), Ok(())),
                 Some(failure) = fatal.recv() => (Some(Signal::TERM), Err(failure)),
             };
+            presence.stopping();
             let stopping = async {
                 // What has ended by itself must not be asked again.
                 match signal {
@@ -152,7 +170,7 @@ pub(crate) async fn run(
             end.map(|()| exit)
         }
     };
-    drop((election, commands, handler));
+    drop((election, commands, handler, presence));
     narration.finish().await;
     end
 }
@@ -255,23 +273,20 @@ impl MessageHandler {
     }
 
     fn line(&self, message: &Message) -> String {
-        let at = boot_now();
-        let text = |text: &str| serde_json::Value::from(text).to_string();
-        let optional = |value: Option<String>| value.unwrap_or_else(|| "null".to_owned());
-        // A line break in JSON is white space: a string has none.
+        let candidate = self.commands.get().map(|commands| commands.election.candidate().as_str());
+        let fields = vec![
+            ("candidate", json!(candidate)),
+            ("term", json!(message.term.get())),
+            ("channel", json!(message.channel)),
+            ("attempt", json!(message.attempt)),
+            ("id", json!(message.id)),
+            ("key", json!(message.key)),
+        ];
+        let object = output::object(boot_now(), "message", Some(&self.election), fields);
+        // As it was sent, number by number. A line break in JSON is white space: a string has none.
         let payload = message.payload.replace(['\n', '\r'], " ");
-        format!(
-            "{{\"at\":\"{}\",\"boot_ns\":{},\"event\":\"message\",\"election\":{},\"term\":{},\
-             \"channel\":{},\"attempt\":{},\"id\":{},\"key\":{},\"payload\":{payload}}}\n",
-            wall::rfc3339(wall::at(at)),
-            at.as_nanos(),
-            text(self.election.as_str()),
-            message.term,
-            text(&message.channel),
-            message.attempt,
-            optional(message.id.map(|id| id.to_string())),
-            optional(message.key.as_deref().map(text)),
-        )
+        let open = object.strip_suffix('}').unwrap_or(&object);
+        format!("{open},\"payload\":{payload}}}\n")
     }
 
     /// Runs the command, which is killed before trust ends.

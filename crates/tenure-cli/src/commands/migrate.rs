@@ -8,9 +8,8 @@ use tenure_core::{Migrate, Secret};
 use super::terms;
 use crate::exit::{Exit, Failure};
 use crate::options::names;
-use crate::output::{Output, boot_now};
+use crate::output::Output;
 use crate::store::StoreChoice;
-use crate::wall;
 
 /// Create or upgrade what tenure needs in a Postgres database
 ///
@@ -64,7 +63,7 @@ pub(crate) async fn run(
 ) -> Result<Exit, Failure> {
     let Some(url) = url else {
         return Err(Failure::usage(
-            "say which database to migrate, with --store postgres://HOST/DATABASE or TENURE_STORE",
+            "say which database to migrate: give --store URL or set TENURE_STORE",
         ));
     };
     let choice = StoreChoice::new(Some(url))?;
@@ -107,17 +106,13 @@ async fn set_up(
         None => None,
     };
     if out.json {
-        let at = boot_now();
-        let object = json!({
-            "at": wall::rfc3339(wall::at(at)),
-            "boot_ns": at.as_nanos(),
-            "event": "migrated",
-            "store": address,
-            "from": done.from,
-            "to": done.to,
-            "terms_above": raised.map(Term::get),
-        });
-        out.data(&object.to_string());
+        let fields = vec![
+            ("store", json!(address)),
+            ("from", json!(done.from)),
+            ("to", json!(done.to)),
+            ("terms_above", json!(raised.map(Term::get))),
+        ];
+        out.general_object("migrated", fields);
     } else {
         out.say(&match (done.from, done.to) {
             (0, to) => format!("{address} is set up, at version {to}"),

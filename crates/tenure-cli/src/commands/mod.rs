@@ -13,6 +13,7 @@ pub(crate) mod migrate;
 pub(crate) mod notify;
 pub(crate) mod once;
 pub(crate) mod post;
+mod presence;
 pub(crate) mod resign;
 pub(crate) mod run;
 mod runner;
@@ -32,9 +33,11 @@ use tenure::{
 use tenure_core::{Op, Reply, Secret, Sight, Store};
 use tokio::task::JoinSet;
 
+use crate::container;
 use crate::exit::{Exit, Failure};
 use crate::options::Candidacy;
 use crate::output::{self, Output};
+use crate::process::Signal;
 use crate::signals::Signals;
 use crate::store::{Opened, StoreChoice};
 
@@ -50,12 +53,37 @@ const LAST_EVENTS: Duration = Duration::from_millis(500);
 /// How long a former leader stays after it has given that up.
 const MAKE_WAY: Duration = Duration::from_millis(30);
 
-/// Opens the store for a command that goes on trying. Nothing is held yet, so a signal that ends
-/// the process may do so.
+/// Opens the store beside whatever else is going on: that may block for some seconds.
+async fn open_aside(choice: &StoreChoice) -> Result<Opened, Error> {
+    let choice = choice.clone();
+    let opened = tokio::task::spawn_blocking(move || choice.open()).await;
+    opened.unwrap_or_else(|error| {
+        let message = "the store can't be opened; this is a bug, please report it";
+        Err(Error::new(ErrorKind::Corrupt, message).caused_by(error))
+    })
+}
+
+/// Opens the store for a command that goes on trying, for as long as it takes or as it is waited
+/// for; or tells the signal that asked to end before. It has to be listened to: process 1 of a
+/// container gets no signal that it does not handle.
+async fn open_or_end(
+    choice: &StoreChoice,
+    wait: Option<Duration>,
+    signals: &mut Signals,
+    out: &Output,
+) -> Result<Result<Opened, Signal>, Failure> {
+    tokio::select! {
+        biased;
+        signal = signals.end() => Ok(Err(signal)),
+        opened = open_within(choice, wait, out) => Ok(Ok(opened?)),
+    }
+}
+
+/// Opens the store for a command that goes on trying.
 async fn open_patiently(choice: &StoreChoice, out: &Output) -> Result<Opened, Failure> {
     let mut told = false;
     loop {
-        match choice.open() {
+        match open_aside(choice).await {
             Err(error) if error.is_retryable() => {
                 if !told {
                     out.warn(&format!("the store can't be used, trying again: {error}"));
@@ -79,7 +107,7 @@ async fn open_within(
         Some(wait) => tokio::select! {
             biased;
             opened = open_patiently(choice, out) => opened,
-            () = pause(wait) => Ok(choice.open()?),
+            () = pause(wait) => Ok(open_aside(choice).await?),
         },
     }
 }
@@ -94,13 +122,20 @@ async fn not_waited_for(election: &Election, out: &Output) -> Result<Exit, Failu
     Ok(Exit::ELSEWHERE)
 }
 
-/// Says that the default store elects on this machine only.
+/// Says how far the default store reaches: to this machine at most.
 fn note_default_store(choice: &StoreChoice, out: &Output) {
     if choice.is_default {
-        out.say(&format!(
-            "electing on this machine, this user only ({}); use --store to elect across machines",
-            choice.address()
-        ));
+        let address = choice.address();
+        out.say(&match container::is_inside() {
+            true => format!(
+                "electing inside this container only, unless others share its file ({address}); \
+                 use --store to elect across containers"
+            ),
+            false => format!(
+                "electing on this machine, this user only ({address}); use --store to elect \
+                 across machines"
+            ),
+        });
     }
 }
 

@@ -6,12 +6,14 @@ use serde_json::json;
 use tenure::core::OnceEnd;
 use tenure::{BootClock, Clock as _, OnceClaim, OnceRun};
 
+use super::presence::Presence;
 use super::runner::Runner;
-use super::{note_default_store, open_within};
+use super::{note_default_store, open_or_end};
 use crate::exit::{Exit, Failure};
 use crate::options::OnceOptions;
 use crate::output::{Output, boot_now, printable};
 use crate::process::End;
+use crate::signals::Signals;
 use crate::store::StoreChoice;
 
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
@@ -24,10 +26,14 @@ pub(crate) async fn run(
     out: &Output,
 ) -> Result<Exit, Failure> {
     choice.check(&options.candidacy.timing)?;
+    let (mut signals, presence) = (Signals::of_candidate(out)?, Presence::new(None)?);
     note_default_store(choice, out);
-    let opened = open_within(choice, options.wait, out).await?;
-    let command = &options.command;
-    let runner = Runner::new(&options.candidacy, command, (choice, &opened), out)?;
+    let opened = match open_or_end(choice, options.wait, &mut signals, out).await? {
+        Ok(opened) => opened,
+        Err(signal) => return Ok(Exit::by_signal(signal)),
+    };
+    let (command, seen) = ((&options.command[..], options.stop), (signals, presence));
+    let runner = Runner::new(&options.candidacy, command, (choice, &opened), seen, out)?;
     let narration = runner.narrate();
     let mut tries = Tries { options, runner, backoff: BACKOFF_MIN };
     let exit = tries.until_done().await;

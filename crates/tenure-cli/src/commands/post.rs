@@ -1,12 +1,15 @@
 //! `tenure post`: keeps a message until the leader has handled it.
 
 use std::io;
+use std::thread;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tenure::{Messenger, Name, Post, Posted};
+use tokio::sync::mpsc;
 
-use super::{in_time, payload};
+use super::{in_time, pause, payload};
 use crate::exit::{Exit, Failure};
 use crate::options::election_name;
 use crate::output::{Output, boot_now};
@@ -14,6 +17,9 @@ use crate::store::StoreChoice;
 
 /// How many lines of input are kept in one call.
 const LINES_AT_ONCE: usize = 500;
+
+/// How long a line waits for others at most.
+const WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// Give the leader something to do; kept until it is done
 ///
@@ -39,6 +45,8 @@ pub(crate) struct PostArgs {
     pub(crate) key: Option<String>,
 
     /// Post each line of stdin as a message of its own; with --key, the keys are KEY-1, KEY-2, ...
+    ///
+    /// Lines are kept in groups of up to 500. None waits longer than 200 ms for others.
     #[arg(long, conflicts_with = "payload")]
     pub(crate) lines: bool,
 }
@@ -79,26 +87,61 @@ pub(crate) async fn run(
         tell.posted(&posts, &in_time(messenger.post_all(&posts)).await??);
         return Ok(Exit::DONE);
     }
-    let mut posts = Vec::with_capacity(LINES_AT_ONCE);
-    let mut number = 0;
-    for (index, line) in io::stdin().lines().enumerate() {
-        let line = line?;
-        if line.trim().is_empty() {
-            continue;
+    let (mut lines, mut number) = (Lines::read()?, 0);
+    loop {
+        let batch = lines.next_batch().await?;
+        if batch.is_empty() {
+            return Ok(Exit::DONE);
         }
-        number += 1;
-        let post = new_post(number, line);
-        // Before any of its batch is kept, so that the line can be named.
-        let checked = messenger.limits()?.check_post(&post);
-        checked.map_err(|error| Failure::from(error).about(format!("line {}", index + 1)))?;
-        posts.push(post);
-        if posts.len() == LINES_AT_ONCE {
-            tell.posted(&posts, &in_time(messenger.post_all(&posts)).await??);
-            posts.clear();
+        let mut posts = Vec::with_capacity(batch.len());
+        for (at, line) in batch {
+            number += 1;
+            let post = new_post(number, line);
+            // Before any of its batch is kept, so that the line can be named.
+            let checked = messenger.limits()?.check_post(&post);
+            checked.map_err(|error| Failure::from(error).about(format!("line {at}")))?;
+            posts.push(post);
         }
+        tell.posted(&posts, &in_time(messenger.post_all(&posts)).await??);
     }
-    tell.posted(&posts, &in_time(messenger.post_all(&posts)).await??);
-    Ok(Exit::DONE)
+}
+
+/// The lines of stdin that are not empty, each with its number.
+struct Lines(mpsc::Receiver<io::Result<(usize, String)>>);
+
+impl Lines {
+    /// Begins to read. The thread ends with the input, or with the process.
+    fn read() -> io::Result<Lines> {
+        let (sender, lines) = mpsc::channel(LINES_AT_ONCE);
+        thread::Builder::new().name("stdin".to_owned()).spawn(move || {
+            for (index, line) in io::stdin().lines().enumerate() {
+                let line = line.map(|line| (index + 1, line));
+                let is_empty = line.as_ref().is_ok_and(|(_, line)| line.trim().is_empty());
+                if !is_empty && sender.blocking_send(line).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Lines(lines))
+    }
+
+    /// As many as are there, but none waits for long; none at the end of the input.
+    async fn next_batch(&mut self) -> io::Result<Vec<(usize, String)>> {
+        let Some(first) = self.0.recv().await else { return Ok(Vec::new()) };
+        let mut batch = vec![first?];
+        let mut enough = std::pin::pin!(pause(WAIT_MAX));
+        while batch.len() < LINES_AT_ONCE {
+            tokio::select! {
+                biased;
+                line = self.0.recv() => match line {
+                    Some(line) => batch.push(line?),
+                    None => break,
+                },
+                () = &mut enough => break,
+            }
+        }
+        Ok(batch)
+    }
 }
 
 struct Teller<'a> {

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use tenure::{BootClock, Clock as _, Reason, Tenure, Time};
 
+use super::presence::Presence;
 use super::runner::Runner;
-use super::{not_waited_for, note_default_store, open_within};
+use super::{not_waited_for, note_default_store, open_or_end};
 use crate::args::OnExit;
 use crate::exit::{Exit, Failure};
 use crate::options::RunOptions;
 use crate::output::{self, Output};
 use crate::process::{End, Signal};
+use crate::signals::Signals;
 use crate::store::StoreChoice;
 
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
@@ -26,11 +28,16 @@ pub(crate) async fn run(
     out: &Output,
 ) -> Result<Exit, Failure> {
     choice.check(&options.candidacy.timing)?;
-    note_default_store(choice, out);
     let patience = options.wait.map(|wait| BootClock::time() + wait);
-    let opened = open_within(choice, options.wait, out).await?;
-    let command = &options.command;
-    let runner = Runner::new(&options.candidacy, command, (choice, &opened), out)?;
+    let mut signals = Signals::of_candidate(out)?;
+    note_default_store(choice, out);
+    let presence = Presence::new(options.observe.as_ref())?;
+    let opened = match open_or_end(choice, options.wait, &mut signals, out).await? {
+        Ok(opened) => opened,
+        Err(signal) => return Ok(Exit::by_signal(signal)),
+    };
+    let (command, seen) = ((&options.command[..], options.stop), (signals, presence));
+    let runner = Runner::new(&options.candidacy, command, (choice, &opened), seen, out)?;
     let narration = runner.narrate();
     let (backoff, not_before) = (BACKOFF_MIN, Time::ZERO);
     let mut reigns = Reigns { options, runner, runs: 0, backoff, not_before, patience };

@@ -8,18 +8,17 @@ use tenure::{Election, Error, Event, Reason, Tenure};
 use tenure_core::Secret;
 use tokio::sync::watch;
 
+use super::presence::Presence;
 use super::{Narration, build, environment};
 use crate::exit::Failure;
 use crate::options::Candidacy;
 use crate::output::{self, Output};
 use crate::process::{
-    CannotStart, End, GuardianHandle, Guardians, Notice, OnLoss, OnStuck, Policy, Running,
+    CannotStart, End, GuardianHandle, Guardians, Notice, OnLoss, OnStuck, Policy, Running, StopBy,
     Supervisor, Wish, start_under,
 };
 use crate::signals::{Signals, Told};
 use crate::store::{Opened, StoreChoice};
-
-const POLICY: Policy = Policy { on_loss: OnLoss::Signal, timeout: None, stuck: OnStuck::Resign };
 
 /// Runs a command, again if need be, while its election is led.
 pub(super) struct Runner<'a> {
@@ -32,6 +31,8 @@ pub(super) struct Runner<'a> {
     url: &'a Secret,
     wish: watch::Sender<Wish>,
     stop: Stop,
+    stop_by: StopBy,
+    presence: Presence,
 }
 
 /// A command that was started, with its guardian.
@@ -43,15 +44,26 @@ pub(super) struct Started {
 impl<'a> Runner<'a> {
     pub(super) fn new(
         candidacy: &Candidacy,
-        command: &'a [OsString],
+        (command, stop_by): (&'a [OsString], StopBy),
         (choice, opened): (&'a StoreChoice, &Opened),
+        (signals, mut presence): (Signals, Presence),
         out: &'a Output,
     ) -> Result<Runner<'a>, Failure> {
         let election = build(candidacy, opened)?;
-        let signals = Signals::listen()?;
         let guardians = Guardians::new(opened.release_note(&election)?);
-        let (wish, stop) = (watch::Sender::default(), Stop::No);
-        Ok(Runner { election, signals, out, guardians, command, url: &choice.url, wish, stop })
+        presence.show(&election, out)?;
+        Ok(Runner {
+            election,
+            signals,
+            out,
+            guardians,
+            command,
+            url: &choice.url,
+            wish: watch::Sender::default(),
+            stop: Stop::No,
+            stop_by,
+            presence,
+        })
     }
 
     /// Tells what happens in the election, but for what is told with the start and the end of the
@@ -104,13 +116,15 @@ impl<'a> Runner<'a> {
             Notice::Stuck { .. } => out.error(&notice.to_string()),
             _ => out.warn(&notice.to_string()),
         };
+        let (on_loss, stuck) = (OnLoss::Signal, OnStuck::Resign);
+        let policy = Policy { on_loss, timeout: None, stuck, stop: self.stop_by };
         let election = self.election.clone();
         let supervisor = Supervisor {
             tenure,
             election: &election,
             guardian,
             wish: self.wish.subscribe(),
-            policy: POLICY,
+            policy,
             tell: &tell,
         };
         let mut gone = pin!(supervisor.until_gone(running, pending()));
@@ -122,6 +136,7 @@ impl<'a> Runner<'a> {
                     // It may just have ended; then there is nobody to tell.
                     Told::Pass(signal) => drop(running.signal_main(signal)),
                     Told::End(signal) => {
+                        self.presence.stopping();
                         self.stop.begin(&self.election);
                         self.wish.send_modify(|wish| *wish = wish.after(signal));
                     }
@@ -139,6 +154,7 @@ impl<'a> Runner<'a> {
 
     /// Takes no further part, and gives back what is held; a signal ends the wait.
     pub(super) async fn withdraw(mut self) {
+        self.presence.stopping();
         tokio::select! {
             stopped = self.stop.finish(&self.election) => if let Err(error) = stopped {
                 self.out.warn(&error.to_string());

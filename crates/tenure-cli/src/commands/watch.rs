@@ -8,10 +8,11 @@ use tenure_core::Store;
 use tokio::sync::mpsc;
 
 use super::screen::{Row, Screen, counted_down};
-use super::{Narration, open_patiently, read_all};
+use super::{Narration, open_or_end, read_all};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, leads, printable};
 use crate::signals::Signals;
+use crate::sink::stdout_breaks;
 use crate::store::StoreChoice;
 use crate::wall;
 
@@ -31,8 +32,10 @@ pub(crate) async fn run(
     out: &Output,
     color: bool,
 ) -> Result<Exit, Failure> {
-    let opened = open_patiently(choice, out).await?;
     let mut signals = Signals::listen()?;
+    let Ok(opened) = open_or_end(choice, None, &mut signals, out).await? else {
+        return Ok(Exit::DONE);
+    };
     let candidate = Candidate::builder(opened.store.clone()).build()?;
     let mut narration = Narration::new();
     let (changes, news) = mpsc::unbounded_channel();
@@ -66,9 +69,11 @@ pub(crate) async fn run(
         elections.push(election);
     }
     drop(changes);
+    let mut broken = std::pin::pin!(stdout_breaks());
     tokio::select! {
         observed = observe(&elections) => observed?,
         _ = signals.end() => return Ok(Exit::DONE),
+        _ = &mut broken => return Ok(Exit::DONE),
     }
     if on_screen {
         let screen = Screen::new(out.sink.clone(), color);
@@ -76,7 +81,11 @@ pub(crate) async fn run(
             .until_end(&mut signals)
             .await;
     } else {
-        signals.end().await;
+        tokio::select! {
+            _ = signals.end() => {}
+            // To show it to nobody is no use. The exit code is seen to where all end.
+            _ = &mut broken => {}
+        }
     }
     drop(elections);
     narration.finish().await;

@@ -68,6 +68,7 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
     (args.next()? == CANDIDATE).then(|| {
         let global = GlobalArgs {
             store: None,
+            no_default_store: false,
             json: true,
             log_format: LogFormat::Text,
             verbose: 0,

@@ -214,6 +214,16 @@ impl Running {
         Ok(pidfd_send_signal(&self.main, signal)?)
     }
 
+    /// Sends a signal that asks to end to the main process alone, and then CONT, so that it gets it
+    /// though it was stopped.
+    ///
+    /// # Errors
+    /// As for [`Running::signal_main`].
+    pub fn end_main(&self, signal: Signal) -> io::Result<()> {
+        self.signal_main(signal)?;
+        self.signal_main(Signal::CONT)
+    }
+
     /// Sends a signal to every process of the group, and then CONT, so that those that were
     /// stopped get it too. The guardian blocks every signal but KILL and STOP.
     ///

@@ -61,7 +61,7 @@ pub use guardian_handle::GuardianHandle;
 pub use guardians::Guardians;
 pub use release_note::{GiveBack, ReleaseNote};
 pub use rustix::process::Signal;
-pub use supervise::{End, Notice, OnLoss, OnStuck, Policy, Supervisor, Wish, start_under};
+pub use supervise::{End, Notice, OnLoss, OnStuck, Policy, StopBy, Supervisor, Wish, start_under};
 
 /// The hidden first argument that makes this binary the guardian.
 const GUARDIAN: &str = "__guardian";

@@ -3,9 +3,9 @@
 //! | what happens | `run`, `once` | `cron` | `listen` |
 //! |---|---|---|---|
 //! | the command ends | its rest is killed; then the end | the same | the same |
-//! | leadership is lost | TERM | TERM | it may finish |
+//! | leadership is lost | TERM, or what was chosen | the same | it may finish |
 //! | trust or the drain ends | KILL | KILL | KILL |
-//! | first signal to tenure | the same signal | the same signal | it may finish |
+//! | first signal to tenure | that signal, or what was chosen | the same | it may finish |
 //! | second signal to tenure | KILL | KILL | KILL |
 //! | it is not wanted any more | - | KILL | KILL |
 //! | it takes too long | - | TERM, KILL 5 s later | TERM, KILL 5 s later |
@@ -55,6 +55,17 @@ pub struct Policy {
     pub timeout: Option<Duration>,
     /// What is done about one that was killed and does not go away.
     pub stuck: OnStuck,
+    /// How it is told to end.
+    pub stop: StopBy,
+}
+
+/// How a command is told to end. What does not end in time is killed, whoever was told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StopBy {
+    /// The signal; `None`: the one that tenure got, or TERM.
+    pub signal: Option<Signal>,
+    /// Its main process alone gets it, and sees to the rest itself.
+    pub main_only: bool,
 }
 
 /// What a command is told when leadership is lost.
@@ -331,8 +342,13 @@ impl Watch<'_> {
 
     fn signal_to_end(&mut self, signal: Signal) {
         self.told_to_end = true;
+        let StopBy { signal: chosen, main_only } = self.supervisor.policy.stop;
+        let signal = chosen.unwrap_or(signal);
         // It may just have ended; then there is nobody to tell.
-        let _ended = self.running.signal_group(signal);
+        let _ended = match main_only {
+            true => self.running.end_main(signal),
+            false => self.running.signal_group(signal),
+        };
     }
 
     fn takes_too_long(&mut self) {

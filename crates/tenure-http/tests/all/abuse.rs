@@ -87,6 +87,7 @@ async fn nonsense_and_tricks_with_paths_are_refused() {
 async fn more_connections_than_allowed_are_told_so_and_make_room_when_they_leave() {
     let mut limits = Limits::default();
     limits.connections = 3;
+    limits.reserve = 0;
     let service = Service::start_with(with_token(&[&election().await]), limits);
     let mut held = Vec::new();
     for _ in 0..3 {
@@ -108,6 +109,62 @@ async fn more_connections_than_allowed_are_told_so_and_make_room_when_they_leave
         asked.await.is_some_and(|answer| answer.status == 200)
     })
     .await;
+}
+
+#[tokio::test]
+async fn health_is_answered_though_others_hold_all_connections() {
+    let mut limits = Limits::default();
+    limits.connections = 8;
+    let service = Service::start_with(with_token(&[&election().await]), limits);
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        held.push(service.connect().await);
+    }
+    eventually("there is no room", async || service.get("/leader").await.status == 503).await;
+    for _ in 0..100 {
+        assert_eq!(service.get("/healthz").await.status, 200);
+        assert_eq!(service.get("/readyz").await.status, 200);
+        let refused = service.get("/leader").await;
+        assert!(refused.problem(503).contains("too many connections"), "{refused:?}");
+    }
+    drop(held);
+    eventually("there is room", async || service.get("/leader").await.status == 200).await;
+}
+
+#[tokio::test]
+async fn one_address_can_not_take_all_connections() {
+    let mut limits = Limits::default();
+    limits.per_peer = 4;
+    let service = Service::start_with(with_token(&[&election().await]), limits);
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(service.connect().await);
+    }
+    eventually("it has all it may", async || service.get("/leader").await.status == 503).await;
+    let other = tokio::net::TcpSocket::new_v4().unwrap();
+    other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut stream = other.connect(service.at).await.unwrap();
+    let request = b"GET /leader HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    assert_eq!(Answer::parse(&text).unwrap().status, 200, "{text}");
+    drop(held);
+    eventually("it may come again", async || service.get("/leader").await.status == 200).await;
+}
+
+#[tokio::test]
+async fn no_proxy_keeps_events_back() {
+    let service = Service::start(with_token(&[&election().await]));
+    let mut stream = service.connect().await;
+    stream.write_all(b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let (mut text, mut bytes) = (String::new(), [0; 4096]);
+    while !text.contains("\r\n\r\n") {
+        let count = stream.read(&mut bytes).await.unwrap();
+        assert!(count > 0, "{text}");
+        text.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+    assert!(text.to_lowercase().contains("x-accel-buffering: no"), "{text}");
 }
 
 #[tokio::test]

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use tenure_core::{Error, ErrorKind, Op, Reply, Store, StoreExt};
+use tenure_core::{Error, ErrorKind, Op, Post, Reply, Store, StoreExt};
 use tenure_sqlite::{Host, SqliteConfig, SqliteStore};
 
 use crate::common::*;
@@ -117,7 +118,7 @@ fn a_database_of_a_newer_version_is_refused_with_both_numbers() {
 }
 
 #[tokio::test]
-async fn a_corrupt_database_is_refused_when_it_is_opened() {
+async fn a_corrupt_database_is_refused_when_it_is_used() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.db");
     let store = SqliteStore::open(&path).unwrap();
@@ -131,7 +132,47 @@ async fn a_corrupt_database_is_refused_when_it_is_opened() {
     let half = bytes.len() / 2;
     bytes[half..].fill(0x5a);
     fs::write(&path, bytes).unwrap();
-    fails(SqliteStore::open(&path), ErrorKind::Corrupt, "move it and its");
+    let store = SqliteStore::open(&path).unwrap();
+    let me = Player::new(&store, "me", 1);
+    let ops: Vec<Op> = (0..500).map(|n| me.acquire_op(&format!("{n:0>200}"), 1)).collect();
+    for reply in store.apply(&ops).await {
+        let error = unknown(reply);
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains("move it and its"), "{error}");
+    }
+    assert!(finding(&store).await.starts_with("the file is damaged"));
+}
+
+/// The first sentence that a doctor has to say.
+async fn finding(store: &SqliteStore) -> String {
+    let report = store.checkup().unwrap().examine(Duration::from_secs(30)).await;
+    report.findings.first().map(|finding| finding.what.clone()).unwrap_or_default()
+}
+
+/// To open a file took the longer the more was kept in it, because all of it was read.
+#[tokio::test]
+async fn opening_reads_no_more_than_it_needs_and_a_doctor_reads_it_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.db");
+    let store = SqliteStore::open(&path).unwrap();
+    let post = |key: usize| Post {
+        channel: "orders".to_owned(),
+        payload: format!("\"{}\"", "x".repeat(9000)),
+        key: key.to_string(),
+    };
+    let posts: Vec<Post> = (0..50).map(post).collect();
+    store.channels().unwrap().post(&name("e"), &posts).await.unwrap();
+    checkpoint(&path);
+    drop(store);
+    let mut bytes = fs::read(&path).unwrap();
+    let half = bytes.len() / 2;
+    // The pages that a payload goes on in, and that no lease is on.
+    bytes[half..half + 40_000].fill(0x5a);
+    fs::write(&path, bytes).unwrap();
+    let store = SqliteStore::open(&path).unwrap();
+    granted(Player::new(&store, "me", 1).acquire("e").await);
+    let found = finding(&store).await;
+    assert!(found.starts_with("the file is damaged"), "{found}");
 }
 
 #[test]

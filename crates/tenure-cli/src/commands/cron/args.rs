@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::args::CandidateArgs;
+use crate::command_args::{ObserveArgs, StopArgs};
 
 /// Run a command by a schedule, each tick once in the whole cluster
 ///
@@ -82,6 +83,12 @@ pub(crate) struct CronRunArgs {
     /// The election [default: that of the file, else the job's name, with a file `cron`]
     #[arg(long, value_name = "NAME")]
     pub(crate) election: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) stop: StopArgs,
+
+    #[command(flatten)]
+    pub(crate) observe: ObserveArgs,
 
     #[command(flatten)]
     pub(crate) candidate: CandidateArgs,

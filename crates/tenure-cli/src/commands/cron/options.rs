@@ -2,9 +2,13 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::getegid;
 use serde::Deserialize;
 use tenure::Error;
 use tenure_core::{check_job_name, parse_duration};
@@ -13,8 +17,10 @@ use toml::Spanned;
 
 use super::args::CronRunArgs;
 use crate::args::CandidateArgs;
+use crate::command_args::Observe;
 use crate::exit::Failure;
 use crate::options::Candidacy;
+use crate::process::StopBy;
 
 /// The election of a file that names none.
 pub(super) const ELECTION: &str = "cron";
@@ -38,6 +44,8 @@ pub(crate) struct CommandJob {
 #[derive(Clone, Debug)]
 pub(crate) struct CronOptions {
     pub(crate) candidacy: Candidacy,
+    pub(super) stop: StopBy,
+    pub(super) observe: Option<Observe>,
     pub(super) jobs: Vec<CommandJob>,
     /// Where they come from, to be read again.
     pub(super) file: Option<PathBuf>,
@@ -49,6 +57,7 @@ impl TryFrom<CronRunArgs> for CronOptions {
     type Error = Failure;
 
     fn try_from(args: CronRunArgs) -> Result<CronOptions, Failure> {
+        let (stop, observe) = ((&args.stop).try_into()?, args.observe.checked()?);
         match (&args.file, &args.name, &args.schedule) {
             (Some(file), ..) => {
                 let given = args.election.clone();
@@ -57,7 +66,7 @@ impl TryFrom<CronRunArgs> for CronOptions {
                 let candidacy = candidacy(&election, args.candidate)?;
                 let (jobs, file, is_named) =
                     (read.jobs, Some(file.clone()), args.election.is_some());
-                Ok(CronOptions { candidacy, jobs, file, is_named })
+                Ok(CronOptions { candidacy, stop, observe, jobs, file, is_named })
             }
             (None, Some(name), Some(schedule)) => {
                 check_job_name(name)?;
@@ -80,7 +89,8 @@ impl TryFrom<CronRunArgs> for CronOptions {
                 };
                 let election = args.election.as_deref().unwrap_or(name).to_owned();
                 let candidacy = candidacy(&election, args.candidate)?;
-                Ok(CronOptions { candidacy, jobs: vec![job], file: None, is_named: true })
+                let (jobs, file, is_named) = (vec![job], None, true);
+                Ok(CronOptions { candidacy, stop, observe, jobs, file, is_named })
             }
             _ => Err(Failure::usage("give a job and its schedule, or a file with --file")),
         }
@@ -160,10 +170,20 @@ impl JobFile {
     /// # Errors
     /// What is wrong with it, with line and column.
     pub(super) fn read(path: &Path) -> Result<JobFile, Failure> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            Failure::usage(format!("the file {} can't be read: {error}", path.display()))
-        })?;
-        JobFile::parse(&path.display(), &text)
+        let shown = path.display();
+        let cannot =
+            |error: io::Error| Failure::usage(format!("the file {shown} can't be read: {error}"));
+        let mut file = File::open(path).map_err(cannot)?;
+        let found = file.metadata().map_err(cannot)?;
+        if let Some(who) = other_writers(found.mode(), found.gid(), getegid().as_raw()) {
+            return Err(Failure::usage(format!(
+                "{who} may write to the file {shown}, and so run commands as this user; take that \
+                 away with `chmod go-w {shown}`"
+            )));
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(cannot)?;
+        JobFile::parse(&shown, &text)
     }
 
     fn parse(path: &dyn fmt::Display, text: &str) -> Result<JobFile, Failure> {
@@ -194,6 +214,16 @@ impl JobFile {
             None => None,
         };
         Ok(JobFile { election, jobs })
+    }
+}
+
+/// Who else may write to a file of this mode and group. The group of this process is a user's own
+/// on most systems, and whoever is in it has been trusted by somebody.
+fn other_writers(mode: u32, group: u32, own_group: u32) -> Option<&'static str> {
+    match (mode & 0o002 != 0, mode & 0o020 != 0) {
+        (true, _) => Some("everybody"),
+        (false, true) if group != own_group => Some("another group"),
+        _ => None,
     }
 }
 

@@ -7,7 +7,8 @@ use tenure::Name;
 use tenure_cron::{Cron, CronEvent, Job, Outcome, show_instant};
 
 use super::super::command_set::CommandSet;
-use super::super::{Narration, build, note_default_store, open_patiently, stop};
+use super::super::presence::Presence;
+use super::super::{Narration, build, note_default_store, open_or_end, stop};
 use super::exec::{self, ON_LOSS};
 use super::options::{CommandJob, CronOptions, ELECTION, JobFile};
 use crate::exit::{Exit, Failure};
@@ -22,11 +23,16 @@ pub(crate) async fn run(
     choice: &StoreChoice,
     out: &Output,
 ) -> Result<Exit, Failure> {
+    let mut signals = Signals::of_candidate(out)?;
     note_default_store(choice, out);
-    let opened = open_patiently(choice, out).await?;
+    let mut presence = Presence::new(options.observe.as_ref())?;
+    let Ok(opened) = open_or_end(choice, None, &mut signals, out).await? else {
+        return Ok(Exit::DONE);
+    };
     let election = build(&options.candidacy, &opened)?;
-    let mut signals = Signals::listen()?;
-    let commands = CommandSet::new(&election, ON_LOSS, (choice, &opened), out)?;
+    let told = (ON_LOSS, options.stop);
+    let commands = CommandSet::new(&election, told, (choice, &opened), out)?;
+    presence.show(&election, out)?;
     let (told, name) = (out.clone(), election.name().clone());
     let cron = Cron::builder(&election, opened.store.clone())
         .jobs(jobs(&options.jobs, &commands))
@@ -45,6 +51,7 @@ pub(crate) async fn run(
             ran.map(|()| Exit::DONE).map_err(Failure::from)
         }
         Ok(signal) => {
+            presence.stopping();
             let stopping = async {
                 let ((), ran) = tokio::join!(stop(&election, out), running);
                 if let Err(error) = ran {
@@ -54,6 +61,7 @@ pub(crate) async fn run(
             Ok(commands.wind_up(signal, &mut signals, stopping).await)
         }
     };
+    drop(presence);
     narration.finish().await;
     exit
 }

@@ -14,7 +14,7 @@ use tenure_core::{CheckupReport as Report, Expiry, Finding, Level, parse_duratio
 use self::timing::RoundTrips;
 use super::in_time;
 use crate::exit::{Exit, Failure};
-use crate::output::{Output, printable};
+use crate::output::{Fields, Output, printable};
 use crate::store::StoreChoice;
 
 /// Tell what the store promises, and what is wrong with the set-up before it hurts
@@ -74,6 +74,9 @@ impl TryFrom<DoctorArgs> for DoctorOptions {
     }
 }
 
+/// What the object of `--json` is called.
+const EVENT: &str = "doctor";
+
 /// Looks, and tells.
 pub(crate) async fn run(
     options: &DoctorOptions,
@@ -112,7 +115,8 @@ fn missing(choice: &StoreChoice, out: &Output) -> Exit {
     let url = choice.address();
     let sentence = "there is no such file yet; the first one to take part creates it";
     if out.json {
-        out.data(&json!({ "store": url, "exists": false, "findings": [] }).to_string());
+        let (exists, findings) = (("exists", json!(false)), ("findings", json!([])));
+        out.general_object(EVENT, vec![("store", json!(url)), exists, findings]);
     } else {
         out.data(&format!("{url}: {sentence}"));
     }
@@ -124,8 +128,9 @@ fn unusable(choice: &StoreChoice, error: &Error, out: &Output) -> Exit {
     let url = choice.address();
     let finding = Finding::unusable("the store", error);
     if out.json {
-        let findings = [finding::json(&finding)];
-        out.data(&json!({ "store": url, "exists": true, "findings": findings }).to_string());
+        let findings = json!([finding::json(&finding)]);
+        let (exists, findings) = (("exists", json!(true)), ("findings", findings));
+        out.general_object(EVENT, vec![("store", json!(url)), exists, findings]);
     } else {
         let mut lines = vec![url, "1 finding".to_owned()];
         lines.extend(finding::lines(&finding));
@@ -160,7 +165,7 @@ fn tell(
     out: &Output,
 ) {
     if out.json {
-        out.data(&as_json(options, info, trips, report).to_string());
+        out.general_object(EVENT, fields(options, info, trips, report));
         return;
     }
     let mut lines = vec![format!("{} at {}", info.kind, info.address)];
@@ -195,37 +200,38 @@ fn tell(
     out.data(&lines.join("\n"));
 }
 
-fn as_json(
+fn fields(
     options: &DoctorOptions,
     info: &StoreInfo,
     trips: Option<&RoundTrips>,
     report: &Report,
-) -> Value {
+) -> Fields {
     let facts: serde_json::Map<String, Value> =
         report.facts.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-    json!({
-        "store": info.address,
-        "kind": info.kind,
-        "exists": true,
-        "ttl_ms": millis(options.ttl),
-        "drain_ms": millis(options.drain),
-        "guarantees": {
-            "expiry": expiry(info.expiry),
-            "durable_terms": info.durable_terms,
-            "survives_restart": info.survives_restart,
-            "sees_death": info.sees_death,
-            "hints": info.hints,
-            "batch_limit": info.batch_limit,
-            "min_ttl_ms": millis(info.min_ttl),
-            "fencing": info.fencing,
-            "channels": info.channels,
-            "ledger": info.ledger,
-            "residual": info.residual,
-        },
-        "facts": facts,
-        "round_trip": trips.map(RoundTrips::json),
-        "findings": report.findings.iter().map(finding::json).collect::<Vec<_>>(),
-    })
+    let guarantees = json!({
+        "expiry": expiry(info.expiry),
+        "durable_terms": info.durable_terms,
+        "survives_restart": info.survives_restart,
+        "sees_death": info.sees_death,
+        "hints": info.hints,
+        "batch_limit": info.batch_limit,
+        "min_ttl_ms": millis(info.min_ttl),
+        "fencing": info.fencing,
+        "channels": info.channels,
+        "ledger": info.ledger,
+        "residual": info.residual,
+    });
+    vec![
+        ("store", json!(info.address)),
+        ("kind", json!(info.kind)),
+        ("exists", json!(true)),
+        ("ttl_ms", json!(millis(options.ttl))),
+        ("drain_ms", json!(millis(options.drain))),
+        ("guarantees", guarantees),
+        ("facts", json!(facts)),
+        ("round_trip", json!(trips.map(RoundTrips::json))),
+        ("findings", report.findings.iter().map(finding::json).collect()),
+    ]
 }
 
 fn expiry(expiry: Expiry) -> &'static str {

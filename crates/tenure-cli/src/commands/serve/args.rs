@@ -105,13 +105,16 @@ impl TryFrom<ServeArgs> for ServeOptions {
         let elections = names(&args.elections)?;
         let mut observed = names(&args.observed)?;
         observed.retain(|name| !elections.contains(name));
+        for name in elections.iter().chain(&observed) {
+            check_reachable(name)?;
+        }
         let candidacy = Candidacy::new("any", args.candidate)?;
         let candidacy = Candidacy { at_once: args.at_once, ..candidacy };
         let grace =
             parse_duration(&args.grace).map_err(|error| Failure::from(error).about("--grace"))?;
         let token = match &args.token_file {
             Some(path) => Some(Token::from_file(path)?),
-            None => from_environment()?,
+            None => token_from_environment()?,
         };
         let mut listen = Vec::with_capacity(args.listen.len());
         for address in &args.listen {
@@ -158,8 +161,20 @@ impl ServeOptions {
     }
 }
 
+/// Clients and proxies take these for steps in a path, percent-encoded or not, so nobody could ask
+/// for them.
+pub(crate) fn check_reachable(name: &Name) -> Result<(), Failure> {
+    if [".", ".."].contains(&name.as_str()) {
+        return Err(Failure::usage(format!(
+            "the election {:?} can't be asked for over HTTP; give it another name",
+            name.as_str()
+        )));
+    }
+    Ok(())
+}
+
 /// Never from the arguments: everybody on the machine can read those.
-fn from_environment() -> Result<Option<Token>, Failure> {
+pub(crate) fn token_from_environment() -> Result<Option<Token>, Failure> {
     match std::env::var("TENURE_TOKEN") {
         Ok(secret) if !secret.is_empty() => {
             Ok(Some(Token::new(&secret).map_err(|e| Failure::from(e).about("TENURE_TOKEN"))?))

@@ -11,7 +11,7 @@ const RENEWAL_S: [f64; 11] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 
 const GAP_S: [f64; 11] = [0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 90.0, 600.0];
 
 /// Installs the recorder of this process.
-pub(super) fn install() -> Result<PrometheusHandle, Failure> {
+pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
     let renewal = Matcher::Full("leader_renewal_duration_seconds".to_owned());
     let gap = Matcher::Full("leader_gap_seconds".to_owned());
     let handle = PrometheusBuilder::new()

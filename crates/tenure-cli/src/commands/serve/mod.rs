@@ -1,28 +1,27 @@
 //! `tenure serve`: takes part, and answers over HTTP who leads.
 
 mod args;
-mod metrics;
+pub(super) mod metrics;
 mod systemd;
 
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tenure::{Candidate, Election, Event, Name, Reason};
 use tenure_http::{Listen, Listener, Server, Sidecar, Token};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-pub(crate) use self::args::{ServeArgs, ServeOptions};
-use self::systemd::Notifier;
+pub(crate) use self::args::{ServeArgs, ServeOptions, token_from_environment};
 use super::{Narration, OPEN_AGAIN, in_time, note_default_store, open_patiently, pause};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::signals::{Signals, Told};
 use crate::store::{Opened, StoreChoice};
+use crate::systemd::Notifier;
 
 /// How often what the recorder has gathered is put in order.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
-/// How long a driver may take to answer before this process counts as hanging.
-const DRIVER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Serves until a signal asks to end.
 pub(crate) async fn run(
@@ -31,11 +30,12 @@ pub(crate) async fn run(
     out: &Output,
 ) -> Result<Exit, Failure> {
     let notifier = Notifier::from_env();
+    raise_descriptors();
     // Before anything is held, so that a port in use costs nothing.
     let listeners = listen(options)?;
     let recorder = metrics::install()?;
+    let mut signals = Signals::of_candidate(out)?;
     note_default_store(choice, out);
-    let mut signals = Signals::listen()?;
     let opened = tokio::select! {
         opened = open_patiently(choice, out) => opened?,
         _ = signals.end() => return Ok(Exit::DONE),
@@ -90,6 +90,16 @@ pub(crate) async fn run(
     exit
 }
 
+/// Lets this process have as many descriptors as it may: the usual 1,024 are fewer than the
+/// connections that it takes. It has no children that would inherit that.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the limit on descriptors stays as it is");
+    }
+}
+
 /// What people are told; also for how long a lease is kept for those who were told 200 before.
 fn sentence(event: &Event, at_once: bool) -> Option<String> {
     match event {
@@ -135,6 +145,13 @@ async fn elections(
     let mut observed = options.observed.clone();
     if options.elections.is_empty() && observed.is_empty() {
         observed = known(opened, out).await?;
+        observed.retain(|name| match args::check_reachable(name) {
+            Ok(()) => true,
+            Err(failure) => {
+                out.warn(&failure.error.to_string());
+                false
+            }
+        });
     }
     let wanted = options.elections.iter().map(|name| (name, true));
     let wanted = wanted.chain(observed.iter().map(|name| (name, false)));
@@ -211,7 +228,7 @@ async fn take_part(
                 }
                 Told::Pass(_) => {}
             },
-            () = alive(notifier, &elections) => {}
+            () = notifier.alive(&elections) => {}
         }
         if !ready && starting.is_empty() {
             ready = true;
@@ -248,67 +265,5 @@ fn read_token_again(options: &ServeOptions, sidecar: &Sidecar, out: &Output) {
             out.say("the token was read again");
         }
         Err(error) => out.warn(&format!("the token stays as it was: {error}")),
-    }
-}
-
-/// Gives systemd one sign of life, if it wants any and this process deserves it.
-async fn alive(notifier: &Notifier, elections: &[Election]) {
-    let Some(every) = notifier.alive_every() else { return std::future::pending().await };
-    pause(every).await;
-    let overdue = |election: &&Election| {
-        election.overdue().is_some_and(|overdue| overdue.by > election.timing().margin)
-    };
-    if elections.iter().find(overdue).is_some() {
-        return;
-    }
-    if let Some(election) = elections.first() {
-        tokio::select! {
-            () = election.driver_answers() => {}
-            () = pause(DRIVER_WITHIN) => return,
-        }
-    }
-    notifier.tell("WATCHDOG=1");
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixDatagram;
-    use std::sync::Arc;
-
-    use tenure::MemoryStore;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn systemd_gets_no_sign_of_life_while_work_goes_on_after_trust_has_ended() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("notify");
-        let socket = UnixDatagram::bind(&path).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let told = || socket.recv(&mut [0; 64]).is_ok();
-        let notifier = Notifier::to(&path, Duration::from_millis(20));
-        let election = Election::builder("job", Arc::new(MemoryStore::new()));
-        let election = election.ttl(Duration::from_millis(600)).build().unwrap();
-        let elections = [election.clone()];
-        let tenure = election.campaign().await.unwrap();
-        alive(&notifier, &elections).await;
-        assert!(told(), "it is well");
-        election.ask_to_resign(None).await.unwrap();
-        let late = || election.overdue().is_some_and(|late| late.by > election.timing().margin);
-        // Read at once: a socket whose queue is full holds up whoever tells it something.
-        while !late() {
-            alive(&notifier, &elections).await;
-            told();
-        }
-        while told() {}
-        alive(&notifier, &elections).await;
-        assert!(!told(), "it ought to have stepped down");
-        drop(tenure);
-        while election.overdue().is_some() {
-            alive(&notifier, &elections).await;
-            told();
-        }
-        alive(&notifier, &elections).await;
-        assert!(told(), "it is well again");
     }
 }

@@ -1,5 +1,6 @@
 //! The files under `deploy/` hand leadership over as they promise, and hold nobody's secret.
 
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use rustix::process::Signal;
 use tenure::Timing;
 
 use super::instance::TOKEN;
+use crate::common::LIMIT;
 use crate::support::{Place, Process};
 
 /// How long an app takes to end, in the manifest's own example.
@@ -104,10 +106,59 @@ fn the_load_balancer_relies_on_a_200_for_less_than_the_drain() {
     assert!(grace >= drain + Duration::from_secs(2), "{grace:?} against {drain:?}");
 }
 
+const UNITS: [&str; 3] = ["tenure.service", "tenure-run.service", "tenure-cron.service"];
+
 #[test]
 fn systemd_waits_for_the_drain() {
-    let unit = deployed("systemd/tenure.service");
-    let grace = seconds(&unit, "TimeoutStopSec");
-    let drain = Timing::default().drain;
-    assert!(grace >= drain + Duration::from_secs(2), "{grace:?} against {drain:?}");
+    for unit in UNITS {
+        let unit = deployed(&format!("systemd/{unit}"));
+        let grace = seconds(&unit, "TimeoutStopSec");
+        let drain = Timing::default().drain;
+        assert!(grace >= drain + Duration::from_secs(2), "{grace:?} against {drain:?}");
+    }
+}
+
+#[test]
+fn nothing_that_is_shipped_elects_on_the_default_store() {
+    for unit in UNITS {
+        let text = deployed(&format!("systemd/{unit}"));
+        assert!(text.contains("\nEnvironmentFile=/etc/tenure/environment\n"), "{unit}: {text}");
+        assert!(text.contains("\nEnvironment=TENURE_NO_DEFAULT_STORE=1\n"), "{unit}: {text}");
+        assert!(!text.contains("XDG_STATE_HOME"), "{unit}: {text}");
+    }
+    for file in ["compose/compose.yaml", "kubernetes/sidecar.yaml", "Dockerfile"] {
+        assert!(deployed(file).contains("TENURE_NO_DEFAULT_STORE"), "{file}");
+    }
+}
+
+#[test]
+fn the_units_start_with_their_arguments_and_tell_systemd() {
+    let place = Place::new();
+    let jobs = "[[job]]\nname = \"a\"\nschedule = \"@daily\"\ncommand = \"true\"\n";
+    std::fs::write(place.path("jobs.toml"), jobs).unwrap();
+    for (unit, code) in [("tenure-run.service", 143), ("tenure-cron.service", 0)] {
+        let text = deployed(&format!("systemd/{unit}"));
+        assert!(text.contains("\nType=notify\n") && text.contains("\nKillMode=mixed\n"), "{unit}");
+        let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/tenure "));
+        let line = line.unwrap().replace("/usr/bin/app-worker", "sleep 99");
+        let line = line.replace("/etc/tenure/jobs.toml", &place.path("jobs.toml"));
+        let socket = UnixDatagram::bind(place.path(unit)).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut command = place.command(&line.split(' ').collect::<Vec<_>>());
+        command.env("NOTIFY_SOCKET", place.path(unit)).env("TENURE_NO_DEFAULT_STORE", "1");
+        let mut process = Process::new(command.env("TENURE_OBSERVE", "127.0.0.1:0"));
+        let mut told = [0; 256];
+        let count = socket.recv(&mut told).unwrap();
+        assert!(told[..count].starts_with(b"READY=1"), "{unit}");
+        process.signal(Signal::TERM);
+        assert_eq!(process.code(), code, "{unit}");
+    }
+}
+
+#[test]
+fn the_database_of_compose_is_ready_only_when_it_can_be_reached() {
+    let compose = deployed("compose/compose.yaml");
+    assert!(compose.contains("pg_isready -h 127.0.0.1"), "{compose}");
+    assert!(compose.contains("dockerfile: deploy/Dockerfile"), "{compose}");
+    assert!(deployed("Dockerfile").contains("cargo build --release --locked"));
 }

@@ -4,7 +4,7 @@
 mod browser;
 mod deploy;
 mod doctor;
-mod http;
+pub(crate) mod http;
 mod instance;
 mod one_leader;
 mod relied;

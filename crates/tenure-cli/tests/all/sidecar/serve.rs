@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -181,4 +182,46 @@ fn messages_are_json_if_wished() {
         let json: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
         assert!(json["level"].is_string() && json["fields"].is_object(), "{line}");
     }
+}
+
+/// As Docker and Kubernetes hand secrets to a container.
+#[test]
+#[ignore = "needs root: mounts a directory"]
+fn needs_root_a_mounted_secret_is_a_token_file() {
+    let place = Place::new();
+    let token = place.path("token");
+    fs::write(&token, TOKEN).unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o444)).unwrap();
+    let tenure = crate::common::tenure().display();
+    let serve = format!("exec {tenure} serve -e job --listen 127.0.0.1:0 --token-file {token}");
+    let refused = finish(place.command(&[]).args(["serve", "-e", "job", "--token-file", &token]));
+    assert_eq!(refused.code, 2, "{refused:?}");
+    let dir = place.path("");
+    let script = format!("mount --bind -o ro {dir} {dir} && {serve}");
+    let mut command = Command::new("unshare");
+    let store = Place::new();
+    command.args(["--mount", "sh", "-c", &script]).env("TENURE_STORE", store.url());
+    let mut process = Process::new(&mut command);
+    process.line("listening on");
+    process.signal(Signal::TERM);
+    assert_eq!(process.code(), 0);
+}
+
+/// `/leader/..` is `/` to most clients.
+#[test]
+fn elections_that_no_url_can_name_are_refused() {
+    let place = Place::new();
+    for name in [".", ".."] {
+        for flag in ["--election", "--observe"] {
+            let done = place.run(&["serve", flag, name, "--listen", "127.0.0.1:0"]);
+            assert_eq!(done.code, 2, "{done:?}");
+            assert!(done.err.contains("can't be asked for over HTTP"), "{done:?}");
+        }
+    }
+    place.run(&["run", "..", "--", "true"]);
+    let mut process = place.spawn(&["serve", "--listen", "127.0.0.1:0"]);
+    process.line("can't be asked for over HTTP");
+    process.line("listening on");
+    process.signal(Signal::TERM);
+    assert_eq!(process.code(), 0);
 }
