@@ -5,6 +5,7 @@
 
 mod follow;
 mod lease;
+mod past;
 mod property;
 mod resign;
 mod run_out;
