@@ -15,6 +15,8 @@ mod changed;
 mod drill;
 mod features;
 mod licences;
+mod miri;
+mod mutants;
 mod packages;
 mod process;
 mod pypi;
@@ -44,6 +46,10 @@ usage: cargo xtask COMMAND
   bench [NAME...]              run the benches and write bench/RESULTS.md
   drill [--for DURATION]       measure failover on every store and write docs/failover.md
   sim [--seeds N | --seed S]   run the simulator for long, or replay one seed
+  mutants [GROUP...]           see whether tests notice small changes; goes on where it stopped
+    --shard K/N                one part of them, counted from 0
+    --file PART                only files whose path contains this
+  miri                         run the core's tests under Miri
   up postgres | redis          start a server to play with, until Ctrl-C
   tidy                         check the numbers and habits that no other tool checks
   features                     lint each published crate with every set of its features
@@ -76,6 +82,8 @@ fn run(args: &[String]) -> Result<bool> {
         ("bench", names) => bench::run(names),
         ("drill", args) => drill::run(args),
         ("sim", args) => sim(args),
+        ("mutants", args) => mutants::run(args),
+        ("miri", []) => miri::run(),
         ("up", [name]) => servers::up(name),
         ("up", _) => bail!(
             "`up` needs the name of a server: postgres, redis, redis-sentinel or redis-cluster"
@@ -84,7 +92,7 @@ fn run(args: &[String]) -> Result<bool> {
         ("features", []) => features::run(),
         ("fmt", []) => cargo::passthrough(&["fmt", "--all"]),
         ("help" | "--help" | "-h", []) => run(&[]),
-        ("tidy" | "features" | "fmt", _) => bail!("`{command}` takes no arguments"),
+        ("tidy" | "features" | "fmt" | "miri", _) => bail!("`{command}` takes no arguments"),
         _ => bail!("there is no command `{command}`; `cargo xtask` lists them"),
     }
 }
@@ -108,6 +116,8 @@ mod tests {
     fn wrong_arguments_are_refused_before_anything_runs() {
         assert_eq!(error_of(&["tset"]), "there is no command `tset`; `cargo xtask` lists them");
         assert_eq!(error_of(&["fmt", "--check"]), "`fmt` takes no arguments");
+        assert_eq!(error_of(&["miri", "--fast"]), "`miri` takes no arguments");
+        assert!(error_of(&["mutants", "x"]).starts_with("there are no mutants `x`"));
         assert!(error_of(&["test", "--only", "nothing"]).contains("no step `nothing`"));
         assert!(error_of(&["test", "--only"]).contains("--only needs the name of a step"));
         assert!(error_of(&["test", "--short"]).contains("unknown argument `--short`"));

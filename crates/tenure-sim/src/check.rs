@@ -15,7 +15,8 @@ use crate::clock::SkewedClock;
 pub struct Violation {
     /// When, in true nanoseconds.
     pub at: u64,
-    /// Which promise: `I1` to `I7`, `C1`, `C2`, `lease`, `drain`, `calls`, `live`.
+    /// Which promise: `I1` to `I7`, `C1`, `C2`, `lease`, `drain`, `calls`, `observer`, `closed`,
+    /// `live`.
     pub rule: &'static str,
     /// What happened.
     pub sentence: String,
@@ -46,6 +47,8 @@ struct Watched {
     /// The latest grant: its term, and until when it pays for trust at most (I3).
     earned: Option<(Term, Time)>,
     in_flight: bool,
+    /// Told to observe, and not to campaign since.
+    observes: bool,
 }
 
 /// Watches all candidates in all elections.
@@ -183,6 +186,11 @@ impl Checker {
         }
         let candidate = &self.watched[call.election][call.node];
         let now = self.clocks[call.node].at(call.at);
+        let unknown = matches!(call.input, Input::Reply { outcome: Outcome::Unknown, .. });
+        let renewed = matches!(call.answers, Some(Op::Renew { .. }));
+        if self.promised.fail_closed && unknown && renewed && candidate.reign.is_some() {
+            return call.fail("closed", "leads on after an unknown renewal".into());
+        }
         if naps != 1 {
             return call.fail("calls", format!("{naps} wakes or sleeps instead of one"));
         }
@@ -211,6 +219,9 @@ impl Checker {
                 if unknown && call.actions.iter().any(|a| matches!(a, Action::Extend { .. })) {
                     return call.fail("I7", "an unknown outcome extended trust".into());
                 }
+            }
+            Input::Campaign | Input::Observe | Input::Withdraw => {
+                candidate.observes = *call.input == Input::Observe;
             }
             Input::Drained if candidate.reign.is_none() => {
                 candidate.work = None;
@@ -258,6 +269,9 @@ impl Checker {
             return call.fail("calls", "two requests under way".into());
         }
         match op {
+            Op::Acquire { .. } if candidate.observes => {
+                call.fail("observer", "asks for a lease, though it only observes".into())
+            }
             Op::Acquire { .. } | Op::Release { .. } if candidate.work.is_some() => {
                 let verb = op.verb();
                 call.fail(

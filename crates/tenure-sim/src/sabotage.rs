@@ -22,6 +22,18 @@ pub enum Sabotage {
     SendsTwice,
     /// Every call asks for two wakes.
     WakesTwice,
+    /// Whoever does not lead sleeps instead of trying again (nobody follows).
+    Oversleeps,
+    /// An observer campaigns.
+    ObserverCampaigns,
+    /// A later machine of the same candidate starts without its past (breaks C1, C2).
+    ForgetsPast,
+    /// Renewals are tried again although the settings say to step down at the first unknown one.
+    StaysOpen,
+    /// A lease is given back without regard to those who were told "you lead" (breaks I8).
+    ForgetsTold,
+    /// A lease that is to run out is given back (breaks I8).
+    ReleasesRunOut,
 }
 
 impl Sabotage {
@@ -43,11 +55,20 @@ pub(crate) fn handle(
 ) -> Vec<Action> {
     let mut out = Actions::new();
     machine.handle(now, misread(fault, machine, input), &mut out);
-    out.drain().flat_map(|action| repeated(fault, action)).collect()
+    let sleeps = fault == Some(Sabotage::Oversleeps) && machine.leading().is_none();
+    out.drain().flat_map(|action| repeated(fault, action)).map(|a| asleep(sleeps, a)).collect()
 }
 
-/// What the machine is told of an unknown answer. While it leads, a renewal is all that it waits
-/// for.
+/// Turns a wake into sleep.
+fn asleep(sleeps: bool, action: Action) -> Action {
+    match action {
+        Action::Wake { .. } if sleeps => Action::Sleep,
+        action => action,
+    }
+}
+
+/// What the machine is told instead. While it leads, a renewal is all that it waits for, so that an
+/// unknown answer is one to a renewal.
 fn misread(fault: Option<Sabotage>, machine: &Machine, input: Input) -> Input {
     match (fault, input, machine.leading()) {
         (
@@ -60,6 +81,8 @@ fn misread(fault: Option<Sabotage>, machine: &Machine, input: Input) -> Input {
             Input::Reply { sent_at, outcome: Outcome::Unknown },
             Some(_),
         ) => Input::Reply { sent_at, outcome: Outcome::Refused(Sight::default()) },
+        (Some(Sabotage::ObserverCampaigns), Input::Observe, _) => Input::Campaign,
+        (Some(Sabotage::ReleasesRunOut), Input::RunOut, _) => Input::Drained,
         (_, input, _) => input,
     }
 }

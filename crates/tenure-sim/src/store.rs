@@ -27,6 +27,12 @@ pub enum StoreFault {
     ForgetsTerms,
     /// Nothing is ever granted: safe, and of no use to anybody.
     GrantsNothing,
+    /// A store that lost its memory grants at once, without settling (breaks R2).
+    NeverSettles,
+    /// A store that lost its memory counts terms from 1 again (breaks I2, R1).
+    CountsAnew,
+    /// A term is issued below the floor that was asked for (breaks C5).
+    IgnoresFloor,
 }
 
 /// What the store keeps of one election.
@@ -35,6 +41,10 @@ pub struct Shelf {
     last_term: Option<Term>,
     lease: Option<Held>,
     released: BTreeMap<CandidateId, u64>,
+    /// Terms follow the clock, a new one every so many nanoseconds (R1); 0 if they are counted.
+    term_ns: u64,
+    /// It lost its memory, and grants nothing new before this instant (R2).
+    settles_until: Time,
 }
 
 /// The last lease that was not released; it may have run out.
@@ -79,6 +89,17 @@ impl Shelf {
         self.last_term
     }
 
+    /// A store that may lose its memory: its terms follow its clock, a new one every `term_ns`.
+    pub fn forgetful(term_ns: u64) -> Shelf {
+        Shelf { term_ns, ..Shelf::default() }
+    }
+
+    /// Forgets everything, and settles for this long (R2).
+    pub fn lose_memory(&mut self, now: Time, settle: Duration) {
+        let settles_until = now + settle;
+        *self = Shelf { term_ns: self.term_ns, settles_until, ..Shelf::default() };
+    }
+
     /// Frees the lease without anybody's wish, as a server does that ends a session (A2).
     pub fn lose_connection(&mut self) {
         self.lease = None;
@@ -88,6 +109,9 @@ impl Shelf {
         let Op::Acquire { candidate, seq, above, floor, ttl, .. } = op else { return None };
         let overtaken = self.released.get(candidate).is_some_and(|released| seq <= released);
         if overtaken && fault != StoreFault::AcquireIgnoresRelease {
+            return None;
+        }
+        if now < self.settles_until && fault != StoreFault::NeverSettles {
             return None;
         }
         let mut ran_out = None;
@@ -105,7 +129,7 @@ impl Shelf {
             Some(_) if fault != StoreFault::GrantsHeld => return None,
             _ => {}
         }
-        let term = Term::successor(self.last_term.max(*above), *floor)?;
+        let term = self.next_term(now, *above, *floor, fault)?;
         self.last_term = Some(term);
         self.lease = Some(Held {
             candidate: candidate.clone(),
@@ -116,6 +140,20 @@ impl Shelf {
             asked: false,
         });
         Some(Grant { expired: ran_out, ..Grant::new(term) })
+    }
+
+    fn next_term(
+        &self,
+        now: Time,
+        above: Option<Term>,
+        floor: Option<Term>,
+        fault: StoreFault,
+    ) -> Option<Term> {
+        let floor = floor.filter(|_| fault != StoreFault::IgnoresFloor);
+        let follows_clock = self.term_ns > 0 && fault != StoreFault::CountsAnew;
+        let by_clock =
+            if follows_clock { Term::new(now.as_nanos() / self.term_ns + 1) } else { None };
+        Term::successor(self.last_term.max(above), floor.max(by_clock))
     }
 
     fn renew(
@@ -183,7 +221,8 @@ impl Shelf {
             since_unix_ms: None,
             metadata: None,
         });
-        Sight { lease, last_term: self.last_term, settling: None, store_clock: Some(since(now)) }
+        let settling = (now < self.settles_until).then(|| self.settles_until - now);
+        Sight { lease, last_term: self.last_term, settling, store_clock: Some(since(now)) }
     }
 }
 

@@ -195,7 +195,8 @@ impl World {
         let entrants = self.names.iter().map(|election| {
             let timing = self.plan.timings[node];
             let mut settings = Settings::new(election.clone(), candidate.clone(), timing);
-            settings.fail_closed = self.plan.fail_closed;
+            let closed = self.options.sabotage != Some(Sabotage::StaysOpen);
+            settings.fail_closed = self.plan.fail_closed && closed;
             settings.sabotage = self.options.sabotage.and_then(Sabotage::inside);
             Entrant::new(Machine::new(settings))
         });

@@ -1,4 +1,4 @@
-//! The atomics of the pieces that loom checks: `tests/loom.rs` includes those pieces with loom's
+//! The atomics of the pieces that loom checks: `tests/loom` includes those pieces with loom's
 //! own in their place.
 
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -62,6 +62,7 @@
 
 mod announcer;
 mod atomic;
+mod bell;
 mod builder;
 mod callback;
 mod calls;
@@ -81,7 +82,9 @@ mod metrics;
 mod once;
 mod open;
 mod pasts;
+mod phase;
 mod pulse;
+mod reign_words;
 mod relay;
 #[doc(hidden)]
 pub mod runtime;

@@ -5,7 +5,6 @@
 //! driver withholds renewals while the bell goes unanswered.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -13,43 +12,43 @@ use tenure_core::Time;
 use tenure_core::sync::lock;
 use tokio::sync::Notify;
 
+use crate::bell::Bell;
+
 /// One listener.
-#[derive(Default)]
 pub(crate) struct Pulse {
-    /// When the bell was rung that has not been answered; 0 if none.
-    rung_at: AtomicU64,
-    bell: Notify,
+    bell: Bell,
+    waker: Notify,
 }
 
 impl Pulse {
+    fn new() -> Pulse {
+        Pulse { bell: Bell::new(), waker: Notify::new() }
+    }
+
     /// Answers the bell whenever it rings, without end.
     ///
     /// # Cancel safety
     /// Cancel safe: a bell that rings meanwhile is answered by the next call.
     pub(crate) async fn answer(&self) -> Infallible {
         loop {
-            self.bell.notified().await;
-            self.rung_at.store(0, Ordering::Release);
+            self.waker.notified().await;
+            self.bell.answer();
         }
     }
 
     /// Notes that the bell rings; `true` if it did not ring before, so that the listener is to be
     /// woken.
     fn ring(&self, now: Time) -> bool {
-        let rung_at = now.as_nanos().max(1);
-        self.rung_at.compare_exchange(0, rung_at, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.bell.ring(now.as_nanos())
     }
 
     /// Wakes the listener. Its waker is user code, so this is never called by the driver (L2).
     pub(crate) fn wake(&self) {
-        self.bell.notify_one();
+        self.waker.notify_one();
     }
 
     fn silent_for(&self, now: Time) -> Duration {
-        match self.rung_at.load(Ordering::Acquire) {
-            0 => Duration::ZERO,
-            rung_at => now - Time::from_nanos(rung_at),
-        }
+        self.bell.rung_at().map_or(Duration::ZERO, |rung_at| now - Time::from_nanos(rung_at))
     }
 }
 
@@ -62,7 +61,7 @@ pub(crate) struct Pulses(Mutex<Vec<Weak<Pulse>>>);
 
 impl Pulses {
     pub(crate) fn listen(&self) -> Arc<Pulse> {
-        let pulse = Arc::new(Pulse::default());
+        let pulse = Arc::new(Pulse::new());
         let mut list = self.list();
         // Many short waits leave many behind until the next renewal.
         if list.len() >= PRUNE_FROM && list.len().is_power_of_two() {

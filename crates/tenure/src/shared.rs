@@ -1,10 +1,10 @@
 //! What the driver writes and the handles read: no locks and no I/O on the hot path.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tenure_core::sync::lock;
-use tenure_core::{CandidateId, Metadata, Name, Outcome, Reason, Term, Time, Timing};
+use tenure_core::{CandidateId, Metadata, Name, Outcome, Term, Time, Timing};
 use tenure_fork::Origin;
 use tokio::sync::watch;
 
@@ -12,7 +12,10 @@ use crate::channels::Counts;
 use crate::clock::AnyClock;
 use crate::feed::FeedQueue;
 use crate::lead_word::LeadWord;
+pub(crate) use crate::phase::Phase;
+use crate::phase::Phases;
 use crate::pulse::Pulses;
+use crate::reign_words::{ReignWords, reign_meant};
 use crate::{Event, Leader};
 
 /// The state of one election that handles look at.
@@ -128,18 +131,7 @@ impl Shared {
         if !self.is_here() {
             return None;
         }
-        loop {
-            let reign = self.status.borrow().reign.clone()?;
-            if !leads() {
-                return None;
-            }
-            // The driver changes the word before the status at an end, and the status after the
-            // word at a beginning: the same reign on both sides of the question was meant by it.
-            let same = self.status.borrow().reign.as_ref().is_some_and(|r| Arc::ptr_eq(r, &reign));
-            if same {
-                return Some(reign);
-            }
-        }
+        reign_meant(|| self.status.borrow().reign.clone(), leads)
     }
 
     pub(crate) fn term(&self) -> Option<Term> {
@@ -221,40 +213,13 @@ impl Shared {
 pub(crate) struct Reign {
     pub(crate) term: Term,
     pub(crate) began: Time,
-    /// When trust ended, if nothing moves it any more; for those who ask how late the work is.
-    trust_ended: AtomicU64,
-    /// Until when the lease may be trusted; 0 once trust has ended.
-    trust_until: AtomicU64,
-    /// Whether the one handle of this reign is taken.
-    claimed: AtomicBool,
-    /// How many work under this reign, and whether it takes no more.
-    work: AtomicU32,
+    words: ReignWords,
     /// Changed without waking anybody; the announcer wakes those who wait.
     pub(crate) phase: watch::Sender<Phase>,
     /// When trust ends, for those who must pass the deadline on. Changed as `phase` is.
     pub(crate) deadline: watch::Sender<Time>,
     /// The announcer knows already that the deadline has moved.
     pub(crate) deadline_queued: AtomicBool,
-}
-
-/// How far a reign has got. It only goes forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Leading,
-    /// Work is told to stop.
-    Draining(Reason),
-    /// Trust has ended: work is ended by force.
-    Over(Reason),
-}
-
-impl Phase {
-    fn rank(self) -> u8 {
-        match self {
-            Phase::Leading => 0,
-            Phase::Draining(_) => 1,
-            Phase::Over(_) => 2,
-        }
-    }
 }
 
 /// Changes a watched value without waking those who wait for a change: wakers are user code, which
@@ -266,22 +231,26 @@ pub(crate) fn set_silently<T>(watched: &watch::Sender<T>, change: impl FnOnce(&m
     });
 }
 
+/// Wakes nobody, as [`set_silently`].
+impl Phases for watch::Sender<Phase> {
+    fn change<R>(&self, change: impl FnOnce(&mut Phase) -> R) -> R {
+        let mut told = None;
+        set_silently(self, |phase| told = Some(change(phase)));
+        told.expect("a change is made exactly once")
+    }
+}
+
 /// Wakes those who wait for a change.
 pub(crate) fn wake<T>(watched: &watch::Sender<T>) {
     watched.send_if_modified(|_| true);
 }
-
-const CLOSED: u32 = 1 << 31;
 
 impl Reign {
     pub(crate) fn new(term: Term, began: Time, until: Time) -> Reign {
         Reign {
             term,
             began,
-            trust_ended: AtomicU64::new(until.as_nanos()),
-            trust_until: AtomicU64::new(until.as_nanos()),
-            claimed: AtomicBool::new(false),
-            work: AtomicU32::new(0),
+            words: ReignWords::new(until.as_nanos()),
             phase: watch::Sender::new(Phase::Leading),
             deadline: watch::Sender::new(until),
             deadline_queued: AtomicBool::new(false),
@@ -290,65 +259,47 @@ impl Reign {
 
     #[inline]
     pub(crate) fn trust_until(&self) -> Time {
-        Time::from_nanos(self.trust_until.load(Ordering::Acquire))
+        Time::from_nanos(self.words.trust_until())
     }
 
     pub(crate) fn set_trust_until(&self, until: Time) {
-        self.trust_until.store(until.as_nanos(), Ordering::Release);
-        if until != Time::ZERO {
-            self.trust_ended.store(until.as_nanos(), Ordering::Release);
-        }
+        self.words.set_trust_until(until.as_nanos());
         set_silently(&self.deadline, |deadline| *deadline = until);
     }
 
     /// Trust has ended, whoever notices it; says whether anybody is to be told.
     pub(crate) fn advance_to_end(&self) -> bool {
-        let reason = match *self.phase.borrow() {
-            Phase::Leading => Reason::NotRenewed,
-            Phase::Draining(reason) | Phase::Over(reason) => reason,
-        };
-        self.advance(Phase::Over(reason))
+        self.phase.advance_to_end()
     }
 
     /// Goes on to `phase`, unless it is there or further already; says whether it went.
     pub(crate) fn advance(&self, phase: Phase) -> bool {
-        let mut advanced = false;
-        set_silently(&self.phase, |present| {
-            advanced = present.rank() < phase.rank();
-            if advanced {
-                *present = phase;
-            }
-        });
-        advanced
+        self.phase.advance(phase)
     }
 
     /// The last instant that trust was to end at, even after it was ended.
     pub(crate) fn trust_ended(&self) -> Time {
-        Time::from_nanos(self.trust_ended.load(Ordering::Acquire))
+        Time::from_nanos(self.words.trust_ended())
     }
 
     /// Takes the one handle of this reign and works under it; `false` if it is taken or the reign
     /// is over.
     pub(crate) fn claim(&self) -> bool {
-        // Claimed first: a claim that comes too late then leaves no work behind to wait for.
-        !self.claimed.swap(true, Ordering::AcqRel) && self.enter()
+        self.words.claim()
     }
 
     pub(crate) fn is_claimed(&self) -> bool {
-        self.claimed.load(Ordering::Acquire)
+        self.words.is_claimed()
     }
 
     /// Begins to work under this reign; `false` if it is over.
     pub(crate) fn enter(&self) -> bool {
-        let more = |work: u32| (work & CLOSED == 0).then_some(work + 1);
-        self.work.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+        self.words.enter()
     }
 
     /// Ends one work; `true` if it was the last of a reign that is over.
     pub(crate) fn exit(&self) -> bool {
-        let before = self.work.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before & !CLOSED > 0, "who leaves has entered");
-        before == CLOSED + 1
+        self.words.exit()
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -357,14 +308,14 @@ impl Reign {
 
     /// Lets nobody work under it any more.
     pub(crate) fn close(&self) {
-        self.work.fetch_or(CLOSED, Ordering::AcqRel);
+        self.words.close();
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.work.load(Ordering::Acquire) & CLOSED == 0
+        self.words.is_open()
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        self.work.load(Ordering::Acquire) & !CLOSED > 0
+        self.words.has_work()
     }
 }

@@ -71,6 +71,8 @@ pub struct Machine {
     /// The ttl of the lease that was last seen in other hands.
     rival_ttl: Option<Duration>,
     rival: Option<Rival>,
+    /// Until this instant a lease runs out that people rely on: nothing is given back (I8).
+    kept_until: Time,
 }
 
 /// What a machine leaves to a later one of the same candidate: see [`Machine::resume`].
@@ -83,6 +85,7 @@ pub struct Past {
     reading: Option<Reading>,
     fresh_until: Time,
     rival_ttl: Option<Duration>,
+    kept_until: Time,
 }
 
 impl Past {
@@ -122,16 +125,18 @@ impl Machine {
             fresh_until: Time::ZERO,
             rival_ttl: None,
             rival: None,
+            kept_until: Time::ZERO,
         }
     }
 
     /// A candidate that goes on where an earlier machine of the *same* candidate in the same
     /// election left off: it numbers its acquires on and takes back one that is in doubt (C2),
-    /// leads no term twice (C1), and remembers a step of the store's clock (W2).
+    /// leads no term twice (C1), remembers a step of the store's clock (W2), and gives back no
+    /// lease that is to run out (I8).
     pub fn resume(settings: Settings, past: Past) -> Machine {
-        let Past { seq, led, seen, doubt, reading, fresh_until, rival_ttl } = past;
+        let Past { seq, led, seen, doubt, reading, fresh_until, rival_ttl, kept_until } = past;
         let fresh = Machine::new(settings);
-        Machine { seq, led, seen, doubt, reading, fresh_until, rival_ttl, ..fresh }
+        Machine { seq, led, seen, doubt, reading, fresh_until, rival_ttl, kept_until, ..fresh }
     }
 
     /// What a later machine of the same candidate must know.
@@ -144,6 +149,7 @@ impl Machine {
             reading: self.reading,
             fresh_until: self.fresh_until,
             rival_ttl: self.rival_ttl,
+            kept_until: self.kept_until,
         }
     }
 
@@ -290,7 +296,10 @@ impl Machine {
             | State::Releasing { aside, .. } => *aside = false,
             // The answer to an acquire that is under way decides what is left to give back.
             State::Waiting { .. } if self.flight == Some(Flight::Acquire) => {}
-            State::Waiting { .. } | State::Out if self.doubt => self.release(now, None, false),
+            // By its incarnation alone it would give back a lease that is to run out, too (I8).
+            State::Waiting { .. } | State::Out if self.doubt && now >= self.kept_until => {
+                self.release(now, None, false);
+            }
             State::Waiting { .. } | State::Out => self.vacated(now, None, true, false, out),
         }
     }
@@ -322,14 +331,16 @@ impl Machine {
             return;
         };
         let ours = !matches!(self.state, State::Ending { ours: false, .. });
+        if ours {
+            self.kept_until = self.settings.timing.expires_at(sent_at);
+        }
         self.vacated(now, Some(term), !ours, aside, out);
         if let State::Waiting { next, aside } = &mut self.state
             && self.want == Want::Campaign
             && ours
         {
             // Until then it looks at most, whatever hints come; then it tries as everybody does.
-            let until = self.settings.timing.expires_at(sent_at);
-            let until = aside.map_or(until, |aside| aside.max(until));
+            let until = aside.map_or(self.kept_until, |aside| aside.max(self.kept_until));
             *next = Window::spread(until, &self.settings.timing);
             *aside = Some(until);
         }

@@ -27,6 +27,8 @@ pub enum Sabotage {
     OldTermAgain,
     /// An answer is looked at before the deadlines that have passed (breaks I3).
     LateGrantRevives,
+    /// Steps of the store's clock are not noticed (breaks I1 where W2 covers them).
+    StepsUnseen,
 }
 
 impl Machine {

@@ -3,8 +3,10 @@
 //! The timing of most tests is a ttl of 3 s: renewed after 1 s, stepped down from after 2.35 s,
 //! trusted for 2.85 s.
 
+mod edges;
 mod follow;
 mod lease;
+mod past;
 mod property;
 mod resign;
 mod run_out;

@@ -7,16 +7,21 @@
 //! fault is spent on them; commands and faults have a budget.
 
 mod judge;
+mod moves;
+mod scope;
 mod step;
 
 use std::time::Duration;
 
 use stateright::{Model, Property};
-use tenure_core::{CandidateId, Machine, Name, Op, Outcome, Settings, Term, Time, Timing};
+use tenure_core::{CandidateId, Machine, Name, Op, Outcome, Reason, Settings, Term, Time, Timing};
 
 use crate::sabotage::Sabotage;
 use crate::store::{Shelf, StoreFault};
 use judge::Ghost;
+
+pub use judge::GOAL;
+pub use scope::{CALM_TICKS, Scope};
 
 /// The length of a tick. Only its being much longer than a nanosecond matters.
 const TICK_NS: u64 = 1_000_000;
@@ -32,9 +37,9 @@ pub struct Bounds {
     /// How many ticks of true time.
     pub ticks: u64,
     /// How many faults: a lost, late or doubled message, a freeze, a clock that is one tick off,
-    /// a restart of the store.
+    /// a restart of the store, a step of its clock, a loss of its memory.
     pub faults: u8,
-    /// How many commands: resign, ask, withdraw, campaign, a hint for no reason.
+    /// How many commands: resign, ask, withdraw, observe, a hint for no reason.
     pub commands: u8,
 }
 
@@ -43,6 +48,8 @@ pub struct Bounds {
 pub struct World {
     /// How far to look.
     pub bounds: Bounds,
+    /// What more there is.
+    pub scope: Scope,
     /// A fault of the candidates.
     pub sabotage: Option<Sabotage>,
     /// A fault of the store.
@@ -60,7 +67,8 @@ impl World {
     /// The world as it should be.
     pub fn new(bounds: Bounds) -> World {
         let (sabotage, store_fault) = (None, StoreFault::None);
-        World { bounds, sabotage, store_fault, connection_bound: false, strict: false }
+        let scope = Scope::default();
+        World { bounds, scope, sabotage, store_fault, connection_bound: false, strict: false }
     }
 }
 
@@ -72,6 +80,10 @@ pub struct State {
     nodes: Vec<Node>,
     /// Requests that nobody waits for any more; they may arrive at any time, or never.
     late: Vec<Op>,
+    /// By how many ticks the store's clock was stepped, in all.
+    stepped: i64,
+    /// Ticks without any trouble, where that counts.
+    calm: u64,
     faults_left: u8,
     commands_left: u8,
     ghost: Ghost,
@@ -87,6 +99,22 @@ struct Node {
     wake: Option<(Time, Time)>,
     /// Work that has been told to stop and has not ended.
     winding_up: bool,
+    /// An answer of the store has been seen.
+    has_read: bool,
+    /// It observes, as far as it was told to.
+    observes: bool,
+    /// Somebody relies on the reign without being registered as work (I8).
+    relied_upon: bool,
+    /// A reign that was stepped down from, and whose lease is not given back yet.
+    ending: Option<Ending>,
+}
+
+/// What a driver knows of a reign that was stepped down from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Ending {
+    reason: Reason,
+    /// The drain is over, or trust is.
+    aborted: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -133,12 +161,24 @@ pub enum Step {
     Restart,
     /// The store frees the lease by itself.
     Free,
+    /// The store restarts, and has forgotten everything.
+    Forget,
+    /// The store's clock steps ahead by a ttl.
+    StepAhead,
+    /// The store's clock is set back by half a ttl.
+    StepBack,
     /// A leader resigns.
     Resign(usize),
     /// A candidate takes no further part.
     Withdraw(usize),
     /// It takes part again.
     Campaign(usize),
+    /// A candidate only observes from now on.
+    Observe(usize),
+    /// Somebody is told "you lead".
+    Rely(usize),
+    /// Everybody who was told so is done.
+    Done(usize),
     /// A hint comes for no reason.
     Hint(usize),
     /// Somebody asks whoever leads to resign.
@@ -166,7 +206,7 @@ impl Model for World {
     }
 
     fn properties(&self) -> Vec<Property<World>> {
-        judge::properties(self.connection_bound, self.strict)
+        judge::properties(self)
     }
 
     fn within_boundary(&self, state: &State) -> bool {
@@ -175,7 +215,7 @@ impl Model for World {
 }
 
 impl World {
-    fn machine(&self, index: usize) -> Machine {
+    fn settings(&self, index: usize) -> Settings {
         let tick = Duration::from_nanos(TICK_NS);
         let timing =
             Timing { ttl: tick * TTL_TICKS, renew_every: tick * 2, margin: tick, drain: tick };
@@ -184,7 +224,13 @@ impl World {
         let candidate = CandidateId::new(label, 1).expect("a short label");
         let mut settings = Settings::new(election, candidate, timing);
         settings.sabotage = self.sabotage.and_then(Sabotage::inside);
-        Machine::new(settings)
+        settings.fail_closed = self.scope.fail_closed && self.sabotage != Some(Sabotage::StaysOpen);
+        settings.term_floor = self.floor(index);
+        settings
+    }
+
+    fn floor(&self, index: usize) -> Option<Term> {
+        self.scope.floor.filter(|_| index == 1)
     }
 }
 
@@ -195,7 +241,19 @@ impl State {
     }
 
     fn store_now(&self) -> Time {
-        Time::from_nanos(self.now * TICK_NS)
+        Time::from_nanos(self.now.saturating_add_signed(self.stepped) * TICK_NS)
+    }
+
+    /// Whether nothing is wrong at this instant, save that work may take its time to end.
+    fn is_calm(&self) -> bool {
+        let well = |node: &Node| !node.frozen && node.flight.as_ref().is_none_or(|f| !f.slow);
+        self.late.is_empty() && self.nodes.iter().all(well)
+    }
+
+    /// Whether somebody would lead if they could.
+    fn somebody_is_willing(&self) -> bool {
+        let willing = |node: &Node| !node.machine.is_out() && !node.observes && !node.winding_up;
+        self.nodes.iter().any(willing)
     }
 
     /// For how many ticks somebody has trusted a lease that the store had freed.
@@ -203,6 +261,15 @@ impl State {
         let freed = &self.ghost.freed;
         let since = |term: Term| freed.iter().find(|(freed, _)| *freed == term);
         self.trusting().filter_map(since).map(|(_, at)| self.now - at).max()
+    }
+
+    /// How many trust themselves, or have somebody at work who was told that they lead (I8).
+    fn at_work(&self) -> usize {
+        let working = |node: &usize| {
+            let (now, shadow) = (self.local(*node), &self.ghost.shadows[*node]);
+            shadow.trust.is_some_and(|(_, until)| now < until) || shadow.works_until > now
+        };
+        (0..self.nodes.len()).filter(working).count()
     }
 
     /// Who trusts itself now, by its own clock.

@@ -1,32 +1,45 @@
 //! How the model moves.
 
-use tenure_core::{Action, Input, Op, Outcome, Time, Timing};
+use tenure_core::{Action, Input, Machine, Op, Outcome, Reason, Time, Timing};
 
 use super::judge::Ghost;
-use super::{Flight, Node, State, Step, World};
-use crate::sabotage;
+use super::{CALM_TICKS, Ending, Flight, Node, State, Step, TICK_NS, TTL_TICKS, World};
+use crate::sabotage::{self, Sabotage};
 use crate::store::Shelf;
+
+/// Where terms follow the clock, this many can be issued in a tick. More are not, in any course.
+const TERMS_PER_TICK: u64 = 16;
 
 impl World {
     pub(super) fn machine_timing(&self) -> Timing {
-        self.machine(0).settings().timing
+        self.settings(0).timing
     }
 
     /// All candidates campaign at once.
     pub(super) fn start(&self) -> State {
         let node = |index| Node {
-            machine: self.machine(index),
+            machine: Machine::new(self.settings(index)),
             clock: 1,
             frozen: false,
             flight: None,
             wake: None,
             winding_up: false,
+            has_read: false,
+            observes: false,
+            relied_upon: false,
+            ending: None,
         };
         let mut state = State {
             now: 0,
-            shelf: Shelf::default(),
+            shelf: if self.scope.forgets {
+                Shelf::forgetful(TICK_NS / TERMS_PER_TICK)
+            } else {
+                Shelf::default()
+            },
             nodes: (0..self.bounds.candidates).map(node).collect(),
             late: Vec::new(),
+            stepped: 0,
+            calm: 0,
             faults_left: self.bounds.faults,
             commands_left: self.bounds.commands,
             ghost: Ghost::new(self.bounds.candidates),
@@ -37,160 +50,125 @@ impl World {
         state
     }
 
-    pub(super) fn possible(&self, state: &State, steps: &mut Vec<Step>) {
-        let faults = state.faults_left > 0;
-        for (index, node) in state.nodes.iter().enumerate() {
-            self.possible_for(state, index, node, steps);
-        }
-        steps.extend((0..state.late.len()).map(Step::Late));
-        if faults && state.nodes.iter().any(|node| node.flight.is_some()) {
-            steps.push(Step::Restart);
-        }
-        if faults && self.connection_bound && state.shelf.holder(state.store_now()).is_some() {
-            steps.push(Step::Free);
-        }
-        if state.commands_left > 0 && state.shelf.holder(state.store_now()).is_some() {
-            steps.push(Step::Ask);
-        }
-        if state.now < self.bounds.ticks && self.may_tick(state) {
-            steps.push(Step::Tick);
-            for (index, node) in state.nodes.iter().enumerate() {
-                if faults && node.clock == 1 {
-                    steps.push(Step::Lag(index));
-                    steps.push(Step::Lead(index));
-                }
-            }
-        }
-    }
-
-    fn possible_for(&self, state: &State, index: usize, node: &Node, steps: &mut Vec<Step>) {
-        let faults = state.faults_left > 0;
-        if let Some(flight) = &node.flight {
-            // All start alike, so that the first to be served may as well be the first.
-            let served_first = index == 0 || state.shelf.last_term().is_some();
-            match &flight.answer {
-                None if served_first => {
-                    if !node.frozen {
-                        steps.push(Step::Serve(index));
-                    }
-                    if flight.slow || node.frozen {
-                        steps.push(Step::Arrive(index));
-                    }
-                    if faults {
-                        steps.push(Step::Double(index));
-                    }
-                }
-                None => {}
-                Some(_) if !node.frozen => steps.push(Step::Answer(index)),
-                Some(_) => {}
-            }
-            if faults && !flight.slow {
-                steps.push(Step::Slow(index));
-            }
-            if (flight.slow || faults) && !node.frozen {
-                steps.push(Step::GiveUp(index));
-            }
-        }
-        if node.frozen {
-            steps.push(Step::Thaw(index));
-            return;
-        }
-        let now = state.local(index);
-        if node.wake.is_some_and(|(from, _)| now >= from) {
-            steps.push(Step::Wake(index));
-        }
-        if node.winding_up {
-            steps.push(Step::Drained(index));
-        }
-        if faults {
-            steps.push(Step::Freeze(index));
-        }
-        if state.commands_left > 0 {
-            let leads = node.machine.leading().is_some();
-            steps.push(Step::Hint(index));
-            steps.push(Step::Withdraw(index));
-            if leads {
-                steps.push(Step::Resign(index));
-            }
-        }
-        if node.machine.is_out() {
-            steps.push(Step::Campaign(index));
-        }
-    }
-
-    /// A tick passes only when everybody who is awake has done what was due, and every request
-    /// has been served that no fault was spent on.
-    fn may_tick(&self, state: &State) -> bool {
-        state.nodes.iter().enumerate().all(|(index, node)| {
-            let now = state.local(index);
-            let overdue = node.wake.is_some_and(|(_, to)| now >= to);
-            let waiting = node.flight.as_ref().is_some_and(|flight| !flight.slow);
-            node.frozen || (!overdue && !waiting)
-        })
-    }
-
     pub(super) fn take(&self, state: &mut State, step: Step) {
+        if self.scope.live {
+            let quiet = matches!(step, Step::Tick | Step::Serve(_) | Step::Wake(_));
+            let passes = u64::from(step == Step::Tick);
+            let calm = (state.calm + passes).min(CALM_TICKS + 1);
+            state.calm = if quiet && state.is_calm() { calm } else { 0 };
+        }
         match step {
             Step::Tick => state.now += 1,
-            Step::Lag(index) => {
-                state.faults_left -= 1;
-                state.now += 1;
-                state.nodes[index].clock -= 1;
-            }
-            Step::Lead(index) => {
-                state.faults_left -= 1;
-                state.now += 1;
-                state.nodes[index].clock += 1;
-            }
             Step::Serve(index) => {
                 self.arrive(state, index);
                 self.answer(state, index);
             }
             Step::Arrive(index) => self.arrive(state, index),
             Step::Answer(index) => self.answer(state, index),
-            Step::Slow(index) => {
-                state.faults_left -= 1;
-                if let Some(flight) = &mut state.nodes[index].flight {
-                    flight.slow = true;
-                }
-            }
             Step::GiveUp(index) => self.give_up(state, index),
-            Step::Double(index) => {
-                state.faults_left -= 1;
-                let op = state.nodes[index].flight.as_ref().map(|flight| flight.op.clone());
-                state.late.extend(op);
-            }
             Step::Late(which) => {
                 let op = state.late.remove(which);
                 self.apply(state, &op);
             }
-            Step::Freeze(index) => {
-                state.faults_left -= 1;
-                state.nodes[index].frozen = true;
-            }
             Step::Thaw(index) => state.nodes[index].frozen = false,
+            Step::Wake(index) => self.give(state, index, Input::Tick, None),
+            Step::Drained(index) => {
+                state.nodes[index].winding_up = false;
+                self.settle(state, index);
+            }
+            Step::Campaign(index) => self.campaign(state, index),
+            Step::Rely(index) => {
+                state.nodes[index].relied_upon = true;
+                state.ghost.told(index);
+            }
+            Step::Done(index) => {
+                state.nodes[index].relied_upon = false;
+                state.ghost.done(index);
+                self.settle(state, index);
+            }
+            Step::Ask => {
+                state.commands_left -= 1;
+                let election = self.settings(0).election;
+                self.apply(state, &Op::Ask { election, term: None });
+            }
+            Step::Resign(index) => self.command(state, index, Input::Resign),
+            Step::Withdraw(index) => self.command(state, index, Input::Withdraw),
+            Step::Hint(index) => self.command(state, index, Input::Hint),
+            Step::Observe(index) => {
+                state.nodes[index].observes = true;
+                self.command(state, index, Input::Observe);
+            }
+            fault => self.fault(state, fault),
+        }
+    }
+
+    /// What goes wrong; each costs one of the faults that are left.
+    fn fault(&self, state: &mut State, fault: Step) {
+        state.faults_left -= 1;
+        match fault {
+            Step::Lag(index) => {
+                state.now += 1;
+                state.nodes[index].clock -= 1;
+            }
+            Step::Lead(index) => {
+                state.now += 1;
+                state.nodes[index].clock += 1;
+            }
+            Step::Slow(index) => {
+                if let Some(flight) = &mut state.nodes[index].flight {
+                    flight.slow = true;
+                }
+            }
+            Step::Double(index) => {
+                let op = state.nodes[index].flight.as_ref().map(|flight| flight.op.clone());
+                state.late.extend(op);
+            }
+            Step::Freeze(index) => state.nodes[index].frozen = true,
             Step::Restart => self.restart(state),
             Step::Free => {
-                state.faults_left -= 1;
                 let freed = state.shelf.holder(state.store_now()).map(|(_, term)| term);
                 state.ghost.freed.extend(freed.map(|term| (term, state.now)));
                 state.shelf.lose_connection();
             }
-            Step::Ask => {
-                state.commands_left -= 1;
-                let election = self.machine(0).settings().election.clone();
-                self.apply(state, &Op::Ask { election, term: None });
+            Step::Forget => {
+                let (now, settle) = (state.store_now(), self.machine_timing().ttl);
+                state.shelf.lose_memory(now, settle);
+                self.restart(state);
             }
-            Step::Wake(index) => self.give(state, index, Input::Tick, None),
-            Step::Drained(index) => {
-                state.nodes[index].winding_up = false;
-                self.give(state, index, Input::Drained, None);
-            }
-            Step::Campaign(index) => self.give(state, index, Input::Campaign, None),
-            Step::Resign(index) => self.command(state, index, Input::Resign),
-            Step::Withdraw(index) => self.command(state, index, Input::Withdraw),
-            Step::Hint(index) => self.command(state, index, Input::Hint),
+            Step::StepAhead => state.stepped += i64::from(TTL_TICKS),
+            Step::StepBack => state.stepped -= i64::from(TTL_TICKS / 2),
+            other => unreachable!("{other:?} is no fault"),
         }
+    }
+
+    /// Takes part again, where the scope says so by a machine that is built from its past.
+    fn campaign(&self, state: &mut State, index: usize) {
+        let node = &mut state.nodes[index];
+        node.observes = false;
+        if self.scope.resumes && node.machine.is_out() {
+            let settings = self.settings(index);
+            node.machine = match self.sabotage {
+                Some(Sabotage::ForgetsPast) => Machine::new(settings),
+                _ => Machine::resume(settings, node.machine.past()),
+            };
+            state.ghost.built_again(index);
+        }
+        self.give(state, index, Input::Campaign, None);
+    }
+
+    /// What the driver makes of the end of a reign (I8): the machine is told once no work is left
+    /// and everybody who was told "you lead" is done, or the time for that is over.
+    fn settle(&self, state: &mut State, index: usize) {
+        let node = &mut state.nodes[index];
+        let Some(Ending { reason, aborted }) = node.ending else { return };
+        let heeded = node.relied_upon && self.sabotage != Some(Sabotage::ForgetsTold);
+        if node.winding_up || (heeded && !aborted) {
+            return;
+        }
+        let in_order = matches!(reason, Reason::Resigned | Reason::Asked);
+        let input = if heeded && !in_order { Input::RunOut } else { Input::Drained };
+        (node.ending, node.relied_upon) = (None, false);
+        self.give(state, index, input, None);
     }
 
     fn command(&self, state: &mut State, index: usize, input: Input) {
@@ -213,12 +191,14 @@ impl World {
         let before = state.shelf.holder(now).map(|(who, term)| (who.as_str().to_owned(), term));
         let mut outcome = state.shelf.apply(now, op, self.store_fault);
         match &mut outcome {
-            // The store's clock does not step here, and telling it would only split states.
             Outcome::Granted(grant) => {
                 state.ghost.granted(op, before);
-                grant.store_clock = None;
+                // Where the store's clock does not step, telling it would only split states.
+                grant.store_clock = grant.store_clock.filter(|_| self.scope.steps);
             }
-            Outcome::Refused(sight) | Outcome::Seen(sight) => sight.store_clock = None,
+            Outcome::Refused(sight) | Outcome::Seen(sight) => {
+                sight.store_clock = sight.store_clock.filter(|_| self.scope.steps);
+            }
             Outcome::Unknown => {}
         }
         outcome
@@ -246,7 +226,6 @@ impl World {
     }
 
     fn restart(&self, state: &mut State) {
-        state.faults_left -= 1;
         state.late.clear();
         for index in 0..state.nodes.len() {
             if state.nodes[index].frozen {
@@ -263,6 +242,8 @@ impl World {
     fn give(&self, state: &mut State, index: usize, input: Input, answers: Option<&Op>) {
         let now = state.local(index);
         let node = &mut state.nodes[index];
+        let answered = !matches!(input, Input::Reply { outcome: Outcome::Unknown, .. });
+        node.has_read |= self.scope.steps && answers.is_some() && answered;
         let actions = sabotage::handle(self.sabotage, &mut node.machine, now, input.clone());
         for action in &actions {
             match action {
@@ -271,7 +252,13 @@ impl World {
                     let (op, sent_at) = (op.clone(), now);
                     node.flight = Some(Flight { sent_at, op, answer: None, slow: false });
                 }
-                Action::StepDown { .. } => node.winding_up = true,
+                Action::StepDown { reason, .. } => {
+                    node.winding_up = true;
+                    node.ending = Some(Ending { reason: *reason, aborted: false });
+                }
+                Action::Abort { .. } => {
+                    node.ending = node.ending.map(|ending| Ending { aborted: true, ..ending });
+                }
                 Action::Wake { from, to, .. } => node.wake = Some((*from, *to)),
                 Action::Sleep => node.wake = None,
                 _ => {}
@@ -280,5 +267,8 @@ impl World {
         state.ghost.call(self, index, now, &input, answers, &actions);
         let forget = |(from, to): (Time, Time)| (from.max(now), to.max(now));
         state.nodes[index].wake = state.nodes[index].wake.map(forget);
+        if self.scope.relies {
+            self.settle(state, index);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The checkers must be able to fail. `docs/proof-faults.md` is the table of what is caught here.
 
 use tenure_core::Sabotage::{
-    HintBelieved, LateGrantRevives, OldTermAgain, ReleaseBeforeDrain, TrustFromReply,
+    HintBelieved, LateGrantRevives, OldTermAgain, ReleaseBeforeDrain, StepsUnseen, TrustFromReply,
 };
 use tenure_sim::plan::Options;
 use tenure_sim::run;
@@ -40,6 +40,10 @@ fn the_simulator_catches_what_the_machine_does_wrong() {
         (Sabotage::UnknownIsNo, "I7"),
         (Sabotage::SendsTwice, "calls"),
         (Sabotage::WakesTwice, "calls"),
+        (Inside(StepsUnseen), "I1"),
+        (Sabotage::ObserverCampaigns, "observer"),
+        (Sabotage::StaysOpen, "closed"),
+        (Sabotage::Oversleeps, "live"),
     ];
     for (fault, rule) in faults {
         assert_eq!(caught(&machine(fault)).1, rule, "{fault:?}");

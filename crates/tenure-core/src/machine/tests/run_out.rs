@@ -51,3 +51,44 @@ fn without_a_reign_that_ends_it_means_nothing() {
     rig.give(100, Input::RunOut);
     assert_eq!(rig.machine, before);
 }
+
+/// The reply to the first acquire was lost, and the second one healed it. The first may still
+/// arrive.
+fn healed_and_stepped_down() -> Rig {
+    let mut rig = Rig::campaigning();
+    rig.answer(10, Outcome::Unknown);
+    rig.tick(500);
+    rig.answer(510, granted(1));
+    rig.tick(1_500);
+    rig.answer(500 + STEP_DOWN_MS, Outcome::Unknown);
+    assert!(aborts(&rig.tick(500 + TRUST_MS)));
+    rig
+}
+
+#[test]
+fn an_acquire_in_doubt_is_no_reason_to_give_it_back() {
+    for leave in [Input::Withdraw, Input::Observe] {
+        let mut rig = healed_and_stepped_down();
+        rig.give(500 + TRUST_MS, Input::RunOut);
+        let actions = rig.give(500 + TRUST_MS + 10, leave.clone());
+        assert!(!matches!(sends(&actions), Some(Op::Release { .. })), "{leave:?}: {actions:?}");
+    }
+}
+
+#[test]
+fn once_it_has_run_out_an_acquire_in_doubt_is_taken_back() {
+    let mut rig = healed_and_stepped_down();
+    rig.give(500 + TRUST_MS, Input::RunOut);
+    let actions = rig.give(500 + TTL_MS, Input::Withdraw);
+    assert!(matches!(sends(&actions), Some(Op::Release { term: None, .. })), "{actions:?}");
+}
+
+#[test]
+fn a_later_machine_does_not_give_it_back_either() {
+    let mut rig = healed_and_stepped_down();
+    rig.give(500 + TRUST_MS, Input::RunOut);
+    rig.give(500 + TRUST_MS, Input::Withdraw);
+    let mut rig = Rig { machine: Machine::resume(settings(), rig.machine.past()), ..rig };
+    let actions = rig.give(500 + TRUST_MS + 10, Input::Observe);
+    assert!(!matches!(sends(&actions), Some(Op::Release { .. })), "{actions:?}");
+}

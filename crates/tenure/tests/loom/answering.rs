@@ -1,18 +1,12 @@
-//! Every interleaving of those who ask whether they lead and the driver that steps down (I8, L1).
-//! The word is the library's own file, with loom's atomics: it finds them as `crate::atomic`, so it
-//! has a binary of its own.
-#![allow(dead_code, reason = "the word is included whole")]
+//! Those who ask whether they lead, and the driver that steps down (I8, L1).
 
-mod atomic {
-    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
-}
+use std::sync::Arc as StdArc;
 
-#[path = "../src/lead_word.rs"]
-mod lead_word;
-
-use lead_word::LeadWord;
-use loom::sync::Arc;
+use loom::sync::{Arc, Mutex};
 use loom::thread;
+
+use crate::lead_word::LeadWord;
+use crate::reign_words::reign_meant;
 
 const UNTIL: u64 = 1_000;
 
@@ -79,5 +73,33 @@ fn done_speaks_for_answers_before_it_only() {
         word.begin(UNTIL * 3, true);
         assert!(!word.done(|| false), "it is another reign's word");
         assert!(word.end());
+    });
+}
+
+/// Who is told a term relies on the reign of that very term, also while one reign follows another.
+#[test]
+fn an_answer_with_a_term_is_about_the_reign_of_that_term() {
+    loom::model(|| {
+        let word = Arc::new(LeadWord::new());
+        let status = Arc::new(Mutex::new(Some(StdArc::new(1))));
+        word.begin(UNTIL, false);
+        let asker = {
+            let (word, status) = (word.clone(), status.clone());
+            thread::spawn(move || {
+                let present = || status.lock().unwrap().clone();
+                reign_meant(present, || word.vouch(|| 10)).map(|term| *term)
+            })
+        };
+        let first_relied = word.end();
+        *status.lock().unwrap() = None;
+        word.begin(UNTIL * 2, false);
+        *status.lock().unwrap() = Some(StdArc::new(2));
+        let told = asker.join().unwrap();
+        let second_relied = word.end();
+        match told {
+            Some(1) => assert!(first_relied, "told term 1, and its step-down did not see it"),
+            Some(_) => assert!(second_relied, "told term 2, and its step-down did not see it"),
+            None => {}
+        }
     });
 }
