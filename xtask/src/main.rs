@@ -42,7 +42,9 @@ usage: cargo xtask COMMAND
     --long                     also the soaks
   bench [NAME...]              run the benches and write bench/RESULTS.md
   drill [--for DURATION]       measure failover on every store and write docs/failover.md
-  sim [--seeds N | --seed S]   run the simulator for long, or replay one seed
+  sim [--seeds N | --seed S]   run the simulator of the machine for long, or replay one seed
+  sim library [--seeds N | --seed S]
+                               the same with the whole library
   up postgres | redis          start a server to play with, until Ctrl-C
   tidy                         check the numbers and habits that no other tool checks
   features                     lint each published crate with every set of its features

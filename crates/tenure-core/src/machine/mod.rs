@@ -56,6 +56,8 @@ pub struct Machine {
     /// An acquire of unknown outcome may still be in flight: the store may have us as the holder
     /// (C2).
     doubt: bool,
+    /// A lease of ours must not be given back before this (I8); zero if there is none such.
+    runs_out_at: Time,
     /// A hint came while a request was under way; its answer may be older than the hint.
     hinted: bool,
     /// Unknown outcomes in a row.
@@ -80,6 +82,8 @@ pub struct Past {
     led: Option<Term>,
     seen: Option<Term>,
     doubt: bool,
+    /// A lease of ours must not be given back before this (I8); zero if there is none such.
+    runs_out_at: Time,
     reading: Option<Reading>,
     fresh_until: Time,
     rival_ttl: Option<Duration>,
@@ -114,6 +118,7 @@ impl Machine {
             led: None,
             seen: None,
             doubt: false,
+            runs_out_at: Time::ZERO,
             hinted: false,
             failures: 0,
             vacancies: 0,
@@ -129,9 +134,9 @@ impl Machine {
     /// election left off: it numbers its acquires on and takes back one that is in doubt (C2),
     /// leads no term twice (C1), and remembers a step of the store's clock (W2).
     pub fn resume(settings: Settings, past: Past) -> Machine {
-        let Past { seq, led, seen, doubt, reading, fresh_until, rival_ttl } = past;
+        let Past { seq, led, seen, doubt, runs_out_at, reading, fresh_until, rival_ttl } = past;
         let fresh = Machine::new(settings);
-        Machine { seq, led, seen, doubt, reading, fresh_until, rival_ttl, ..fresh }
+        Machine { seq, led, seen, doubt, runs_out_at, reading, fresh_until, rival_ttl, ..fresh }
     }
 
     /// What a later machine of the same candidate must know.
@@ -141,6 +146,7 @@ impl Machine {
             led: self.led,
             seen: self.seen,
             doubt: self.doubt,
+            runs_out_at: self.runs_out_at,
             reading: self.reading,
             fresh_until: self.fresh_until,
             rival_ttl: self.rival_ttl,
@@ -290,7 +296,7 @@ impl Machine {
             | State::Releasing { aside, .. } => *aside = false,
             // The answer to an acquire that is under way decides what is left to give back.
             State::Waiting { .. } if self.flight == Some(Flight::Acquire) => {}
-            State::Waiting { .. } | State::Out if self.doubt => self.release(now, None, false),
+            State::Waiting { .. } | State::Out if self.doubt => self.take_back(now, out),
             State::Waiting { .. } | State::Out => self.vacated(now, None, true, false, out),
         }
     }
@@ -322,6 +328,9 @@ impl Machine {
             return;
         };
         let ours = !matches!(self.state, State::Ending { ours: false, .. });
+        if ours {
+            self.runs_out_at = self.settings.timing.expires_at(sent_at);
+        }
         self.vacated(now, Some(term), !ours, aside, out);
         if let State::Waiting { next, aside } = &mut self.state
             && self.want == Want::Campaign
@@ -332,6 +341,16 @@ impl Machine {
             let until = aside.map_or(until, |aside| aside.max(until));
             *next = Window::spread(until, &self.settings.timing);
             *aside = Some(until);
+        }
+    }
+
+    /// Takes back an acquire that may have been granted (C2), by incarnation alone. Not while a lease
+    /// of ours has to run out: that would give it back (I8).
+    fn take_back(&mut self, now: Time, out: &mut Actions) {
+        if now < self.runs_out_at {
+            self.vacated(now, None, true, false, out);
+        } else {
+            self.release(now, None, false);
         }
     }
 
