@@ -2,8 +2,8 @@
 //!
 //! The same [`Machine`](tenure_core::Machine) that runs in production runs here against an
 //! abstract store, with drifting, stepping and frozen clocks, lost, delayed and doubled messages,
-//! crashes and people. A checker outside holds each step against I1 to I7. [`library`] does the same
-//! with everything above the machine, up to where user code begins.
+//! crashes and people. A checker outside holds each step against I1 to I7. [`library`] does the
+//! same with everything above the machine, up to where user code begins.
 //!
 //! # Nouns
 //! A *seed* is one run; a *class* a kind of trouble that can be switched off; the *tail* the calm

@@ -344,8 +344,8 @@ impl Machine {
         }
     }
 
-    /// Takes back an acquire that may have been granted (C2), by incarnation alone. Not while a lease
-    /// of ours has to run out: that would give it back (I8).
+    /// Takes back an acquire that may have been granted (C2), by incarnation alone. Not while a
+    /// lease of ours has to run out: that would give it back (I8).
     fn take_back(&mut self, now: Time, out: &mut Actions) {
         if now < self.runs_out_at {
             self.vacated(now, None, true, false, out);

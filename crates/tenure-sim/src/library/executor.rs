@@ -49,8 +49,8 @@ struct Inner {
     truth: ManualClock,
     judge: Judge,
     state: Mutex<State>,
-    /// The tasks that can go on. Apart from the rest: a task that runs may wake any other. Sorted: the
-    /// order in which tokio's `watch` wakes its readers is drawn by lot, and its lots have no seed.
+    /// The tasks that can go on. Apart from the rest: a task that runs may wake any other. Sorted:
+    /// tokio's `watch` draws lots in which order it wakes its readers, and its lots have no seed.
     ready: Arc<Mutex<BTreeSet<u64>>>,
 }
 
@@ -344,8 +344,8 @@ impl Sim {
         self.state().hosts[host].disturbed_at < since
     }
 
-    /// Closes the lanes of a host that `wanted` names and drops their tasks where they stand; `false`
-    /// if code of one of them is on the stack. Ask again later then.
+    /// Closes the lanes of a host that `wanted` names and drops their tasks where they stand;
+    /// `false` if code of one of them is on the stack. Ask again later then.
     pub(crate) fn close(&self, host: usize, wanted: impl Fn(LaneKind) -> bool) -> bool {
         let mut state = self.state();
         let of_host = |lane: &Lane| lane.host == host && wanted(lane.kind);

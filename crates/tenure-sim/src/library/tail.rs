@@ -46,6 +46,7 @@ impl World {
     fn calm(self: &Arc<World>) {
         self.sim.note(|| "the calm begins".to_owned());
         self.calm.store(true, Ordering::Relaxed);
+        self.sim.log_to(tracing::Dispatch::none());
         for index in 0..self.plan.hosts.len() {
             let hosts = lock(&self.hosts);
             let link = hosts[index].place.link.clone();

@@ -44,7 +44,7 @@ fn one_that_takes_no_further_part_holds_nothing_back() {
     assert!(rig.machine.is_out() && sleeps(&actions));
 }
 
-/// Found by seed 90 of the simulated library: a release by incarnation alone takes whatever is held.
+/// Found by the simulated library: a release by incarnation alone takes whatever is held.
 #[test]
 fn an_acquire_that_is_in_doubt_does_not_give_it_back_either() {
     let mut rig = Rig::campaigning();

@@ -31,7 +31,7 @@ pub(crate) async fn meddling(proc: Arc<Proc>, election: Election) {
                     () = proc.nap() => {}
                 }
             }
-            7 => drop(proc.call("driver_answers", election.driver_answers()).await),
+            7 => proc.call("driver_answers", election.driver_answers()).await,
             _ => drop(proc.call("start", election.start()).await),
         }
     }

@@ -68,7 +68,7 @@ pub(crate) async fn campaigning(proc: Arc<Proc>, election: Election) {
                 continue;
             }
         };
-        let stay = proc.stay(&tenure.election().to_string(), tenure.term(), false);
+        let stay = proc.stay(tenure.election().as_str(), tenure.term(), false);
         under_tenure(&proc, &election, &tenure, &stay).await;
         let_go(&proc, &election, tenure, stay).await;
         proc.nap().await;
