@@ -45,7 +45,9 @@ usage: cargo xtask COMMAND
     --long                     also the soaks
   bench [NAME...]              run the benches and write bench/RESULTS.md
   drill [--for DURATION]       measure failover on every store and write docs/failover.md
-  sim [--seeds N | --seed S]   run the simulator for long, or replay one seed
+  sim [--seeds N | --seed S]   run the simulator of the machine for long, or replay one seed
+  sim library [--seeds N | --seed S]
+                               the same with the whole library
   mutants [GROUP...]           see whether tests notice small changes; goes on where it stopped
     --shard K/N                one part of them, counted from 0
     --file PART                only files whose path contains this

@@ -1,8 +1,9 @@
-//! Seeded simulator and model of tenure's machine.
+//! Seeded simulators of tenure's machine and of the whole library, and a model of the machine.
 //!
 //! The same [`Machine`](tenure_core::Machine) that runs in production runs here against an
 //! abstract store, with drifting, stepping and frozen clocks, lost, delayed and doubled messages,
-//! crashes and people. A checker outside holds each step against I1 to I7.
+//! crashes and people. A checker outside holds each step against I1 to I7. [`library`] does the
+//! same with everything above the machine, up to where user code begins.
 //!
 //! # Nouns
 //! A *seed* is one run; a *class* a kind of trouble that can be switched off; the *tail* the calm
@@ -10,6 +11,7 @@
 
 pub mod check;
 pub mod clock;
+pub mod library;
 pub mod model;
 pub mod plan;
 pub mod sabotage;

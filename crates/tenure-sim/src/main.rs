@@ -1,36 +1,50 @@
 //! `tenure-sim`: runs seeds, shows progress, and explains the first failure.
 //!
 //! `cargo run -p tenure-sim -- --seeds 10000 [--from 0]`, or `--seed 7` for one run with its
-//! transcript on stdout.
+//! transcript on stdout. With `library` in front, the whole library runs, not the machine alone.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to people")]
 
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tenure_sim::library;
 use tenure_sim::plan::Options;
 use tenure_sim::soak::{explain, soak, transcripts};
 
 struct Args {
+    /// The whole library, or else the machine alone.
+    library: bool,
     seeds: u64,
     from: u64,
     seed: Option<u64>,
+    /// A fault of the library on purpose.
+    fault: Option<tenure::Fault>,
 }
 
 fn main() -> ExitCode {
     match parse(std::env::args().skip(1)) {
+        Ok(args) if args.library => library(&args),
         Ok(Args { seed: Some(seed), .. }) => one(seed),
         Ok(args) => many(&args),
         Err(words) => {
             eprintln!("{words}");
-            eprintln!("usage: tenure-sim [--seeds N] [--from SEED] | --seed SEED");
+            eprintln!("usage: tenure-sim [library] [--seeds N] [--from SEED] | --seed SEED");
             ExitCode::from(2)
         }
     }
 }
 
-fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
-    let mut parsed = Args { seeds: 10_000, from: 0, seed: None };
+fn parse(args: impl Iterator<Item = String>) -> Result<Args, String> {
+    let mut args = args.peekable();
+    let library = args.next_if(|word| word == "library").is_some();
+    let mut parsed = Args { library, seeds: 10_000, from: 0, seed: None, fault: None };
     while let Some(flag) = args.next() {
+        if flag == "--fault" {
+            let wanted = args.next().unwrap_or_default();
+            let known = tenure::Fault::ALL.into_iter().find(|one| format!("{one:?}") == wanted);
+            parsed.fault = Some(known.ok_or_else(|| format!("there is no fault {wanted:?}"))?);
+            continue;
+        }
         let value = args.next().ok_or_else(|| format!("{flag} wants a number"))?;
         let number = value.parse().map_err(|_| format!("{flag} wants a number, not {value:?}"))?;
         match flag.as_str() {
@@ -53,6 +67,42 @@ fn one(seed: u64) -> ExitCode {
     }
     eprint!("{}", explain(&options, &transcripts()));
     ExitCode::FAILURE
+}
+
+/// Seeds of the whole library.
+fn library(args: &Args) -> ExitCode {
+    let first = library::Options { fault: args.fault, ..library::Options::new(args.from) };
+    if let Some(seed) = args.seed {
+        let run = library::run(&library::Options { seed, record: true, ..first });
+        print!("{}", run.transcript);
+        eprintln!("{:?}", run.seen);
+        return match run.violation {
+            None => ExitCode::SUCCESS,
+            Some(violation) => {
+                eprintln!("{violation}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (bar, step) = (bar(args.seeds), (args.seeds / 10).max(1));
+    let result = library::soak::soak(&first, args.seeds, threads, |done| {
+        bar.inc(1);
+        if bar.is_hidden() && done % step == 0 {
+            eprintln!("{done} of {} seeds", args.seeds);
+        }
+    });
+    bar.finish();
+    match result {
+        Ok(seen) => {
+            println!("{} library seeds kept every promise: {seen:?}", args.seeds);
+            ExitCode::SUCCESS
+        }
+        Err(options) => {
+            eprint!("{}", library::soak::explain(&options, &transcripts()));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn many(args: &Args) -> ExitCode {

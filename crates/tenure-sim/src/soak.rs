@@ -96,7 +96,7 @@ fn write_transcript(dir: &Path, seed: u64, head: &str, run: &Run) -> std::io::Re
     Ok(path)
 }
 
-fn commit() -> String {
+pub(crate) fn commit() -> String {
     let mut git = std::process::Command::new("git");
     git.args(["describe", "--always", "--dirty"]).current_dir(env!("CARGO_MANIFEST_DIR"));
     match git.output() {

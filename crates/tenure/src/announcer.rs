@@ -22,6 +22,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::clock::AnyClock;
 use crate::pulse::Pulse;
 use crate::runtime::{Part, Runtime};
+use crate::sabotage::{Fault, Faults};
 use crate::shared::{Reign, Shared, wake};
 use crate::slot::Done;
 
@@ -90,6 +91,9 @@ impl Announcer {
     }
 
     pub(crate) fn status_changed(&self, shared: &Arc<Shared>) {
+        if self.queue.faults.has(Fault::StatusWakesNobody) {
+            return;
+        }
         if !shared.status_queued.swap(true, Ordering::AcqRel) {
             self.queue.push(Wake::Status(shared.clone()));
         }
@@ -153,6 +157,7 @@ struct Queue {
     busy_since: AtomicU64,
     /// Has the alarm look whether a waker blocks.
     nudge: Notify,
+    faults: Faults,
 }
 
 #[derive(Default)]
@@ -169,6 +174,7 @@ impl Queue {
             waiting: Mutex::default(),
             filled: Notify::new(),
             clock: runtime.clock(),
+            faults: Faults::of(&*runtime),
             runtime,
             threads: AtomicUsize::new(0),
             busy_since: AtomicU64::new(0),
@@ -177,6 +183,9 @@ impl Queue {
     }
 
     fn push(&self, wake: Wake) {
+        if self.faults.has(Fault::DriverWakes) {
+            return wake.carry_out();
+        }
         self.waiting().wakes.push_back(wake);
         self.filled.notify_one();
         if self.busy_since.load(Ordering::Acquire) != 0 {
@@ -217,6 +226,8 @@ impl Queue {
             // A waker that panics harms nobody else.
             let _panicked = catch_unwind(AssertUnwindSafe(|| wake.carry_out()));
         }
+        // The alarm ends when all is carried out, and may have looked before that was so.
+        self.nudge.notify_one();
         self.threads.fetch_sub(1, Ordering::AcqRel);
     }
 
@@ -322,7 +333,7 @@ impl Alarm {
                 self.watch(reign);
                 continue;
             }
-            if reign.advance_to_end() {
+            if !self.queue.faults.has(Fault::AlarmSleeps) && reign.advance_to_end() {
                 self.queue.push(Wake::Phase(reign.clone()));
             }
         }

@@ -258,9 +258,11 @@ impl ElectionBuilder {
         let clock = candidate.clock().clone();
         let mut shared =
             Shared::new(name, candidate.id().clone(), timing, clock, candidate.origin());
+        shared.process = candidate.runtime().process();
         shared.metadata = metadata;
         shared.per_election_metrics = self.per_election_metrics;
         shared.at_once = self.at_once;
+        shared.faults = candidate.faults();
         let shared = Arc::new(shared);
         let dispatcher = tasks.as_ref().filter(|_| !self.handlers.is_empty()).map(|tasks| {
             let commands = candidate.commands().downgrade();

@@ -18,6 +18,7 @@ use tenure_core::{BoxFuture, Error, Op, Reply, Store, Time};
 use tokio::sync::oneshot;
 
 use crate::clock::AnyClock;
+use crate::sabotage::{Fault, Faults};
 use crate::telling::{miscounted, silent, store_panicked};
 
 /// How many calls each lane makes at a time; what does not fit waits, unstamped, for one to end.
@@ -108,6 +109,7 @@ pub(crate) struct Calls {
     /// By number, so in the order in which they left.
     under_way: BTreeMap<u64, Call>,
     count: u64,
+    pub(crate) faults: Faults,
 }
 
 impl Calls {
@@ -119,6 +121,7 @@ impl Calls {
             waiting: [Vec::new(), Vec::new()],
             under_way: BTreeMap::new(),
             count: 0,
+            faults: Faults::default(),
         }
     }
 
@@ -165,7 +168,8 @@ impl Calls {
             // A batch has one op of each election at most: that is the contract.
             let fits = batch.len() < self.batch_limit
                 && Some(one.timeout) <= most
-                && elections.insert(one.op.election().clone());
+                && (elections.insert(one.op.election().clone())
+                    || self.faults.has(Fault::CrowdedBatch));
             let place = if fits { &mut batch } else { &mut self.waiting[lane] };
             place.push(one);
         }
@@ -206,11 +210,16 @@ impl Calls {
 
     /// An unknown outcome for those who have waited enough. Their calls go on.
     pub(crate) fn silent(&mut self, now: Time) -> Vec<Answer> {
+        let keeps_waiting = self.faults.has(Fault::OldTicketBelieved);
         let mut answers = Vec::new();
         for call in self.under_way.values_mut().filter(|call| call.times_out_at <= now) {
             for place in &mut call.callers {
                 let overdue = place.take_if(|(_, timeout)| call.sent_at + *timeout <= now);
                 if let Some((caller, _)) = overdue {
+                    if let (Caller::Slot { id, ticket }, true) = (&caller, keeps_waiting) {
+                        let again = Caller::Slot { id: *id, ticket: *ticket };
+                        *place = Some((again, Duration::MAX));
+                    }
                     let reply = Reply::Unknown(silent());
                     answers.push(Answer { caller, sent_at: call.sent_at, reply });
                 }

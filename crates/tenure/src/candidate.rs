@@ -17,6 +17,7 @@ use crate::clock::AnyClock;
 use crate::command::{Command, Commands, Names};
 use crate::driver::Driver;
 use crate::runtime::{Part, Runtime, Threads};
+use crate::sabotage::{Fault, Faults};
 use crate::telemetry::Telemetry;
 
 /// One process incarnation that takes part in elections on one store.
@@ -105,6 +106,10 @@ impl Candidate {
         &self.inner.runtime
     }
 
+    pub(crate) fn faults(&self) -> Faults {
+        Faults::of(&*self.inner.runtime)
+    }
+
     pub(crate) fn commands(&self) -> &Commands {
         &self.inner.commands
     }
@@ -133,6 +138,9 @@ impl Candidate {
     /// The handles of this name are gone: another election of it may be built. It begins when the
     /// driver has ended the one before.
     pub(crate) fn free(&self, name: &Name) {
+        if self.faults().has(Fault::NameStaysTaken) {
+            return;
+        }
         lock(&self.inner.names).remove(name);
     }
 
@@ -238,12 +246,13 @@ fn start_driver(
 ) -> Result<(), Error> {
     let announcer = Announcer::start(clock.clone(), runtime)?;
     let telemetry = Telemetry::start(&**runtime)?;
-    let rng = fastrand::Rng::with_seed(runtime.random());
+    let (rng, faults) = (fastrand::Rng::with_seed(runtime.random()), Faults::of(&**runtime));
     // What the store logs here goes the same way as what the driver does (L2).
     let log = Dispatch::new(telemetry.subscriber());
     let driver = Part::new("tenure-driver", async move {
         // Made here: a store's hints may need the runtime that they are polled on.
-        Driver::new(store, clock, commands, announcer, telemetry, rng).run().await;
+        let driver = Driver::new(store, clock, commands, announcer, telemetry, rng);
+        driver.with(faults).run().await;
     });
     runtime.start(Part { log: Some(log), ..driver })
 }

@@ -18,6 +18,7 @@ use crate::calls::{Answer, Caller, Calls};
 use crate::clock::AnyClock;
 use crate::command::{Command, Commands, NewSlot};
 use crate::pasts::Pasts;
+use crate::sabotage::{Fault, Faults};
 use crate::schedule::{Schedule, Timer};
 use crate::slot::{Io, Slot};
 use crate::telemetry::Telemetry;
@@ -48,6 +49,7 @@ pub(crate) struct Driver {
     calls: Calls,
     hints: Option<Box<dyn Hints>>,
     tickets: u64,
+    faults: Faults,
 }
 
 struct Parked {
@@ -82,7 +84,15 @@ impl Driver {
             sends: Vec::new(),
             hints,
             tickets: 0,
+            faults: Faults::default(),
         }
+    }
+
+    /// The same with faults on purpose.
+    pub(crate) fn with(mut self, faults: Faults) -> Driver {
+        self.faults = faults;
+        self.calls.faults = faults;
+        self
     }
 
     /// Runs until every handle is gone and everything held has been given back.
@@ -148,6 +158,7 @@ impl Driver {
 
     fn take_answers(&mut self, answers: Vec<Answer>) {
         let now = self.clock.now();
+        let old_too = self.faults.has(Fault::OldTicketBelieved);
         for Answer { caller, sent_at, reply } in answers {
             match caller {
                 Caller::Handles(handles) => {
@@ -156,7 +167,7 @@ impl Driver {
                     }
                 }
                 Caller::Slot { id, ticket } => self.with_slot(id, |slot, io| {
-                    if slot.ticket == Some(ticket) {
+                    if slot.ticket == Some(ticket) || old_too {
                         slot.reply(now, sent_at, reply, io);
                     }
                 }),
@@ -218,6 +229,7 @@ impl Driver {
             Command::Listening { id, term, done } => {
                 self.with_slot(id, |slot, io| slot.listening(now, term, done, io));
             }
+            Command::Remove { .. } if self.faults.has(Fault::KeepsRemoved) => {}
             Command::Remove { id } => self.with_slot(id, |slot, io| {
                 slot.removed = true;
                 slot.follow_wishes(now, io);
@@ -268,7 +280,8 @@ impl Driver {
         }
         if let Some(Parked { new, asked }) = next {
             self.add(new);
-            for command in asked {
+            let forgotten = self.faults.has(Fault::ForgetsParked);
+            for command in asked.into_iter().filter(|_| !forgotten) {
                 self.take(command);
             }
         }

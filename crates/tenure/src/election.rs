@@ -10,6 +10,7 @@ use crate::builder::{ElectionBuilder, Source};
 use crate::candidate::{Candidate, driver_gone};
 use crate::command::Command;
 use crate::runtime::Runtime;
+use crate::sabotage::{Fault, Faults};
 use crate::shared::Shared;
 use crate::{Changes, Events, Leader, Tenure};
 
@@ -303,6 +304,12 @@ impl Election {
         self.inner.candidate.runtime()
     }
 
+    /// What is wrong with it on purpose, for parts of tenure in other crates.
+    #[doc(hidden)]
+    pub fn faults(&self) -> Faults {
+        self.inner.shared.faults
+    }
+
     pub(crate) fn candidate_handle(&self) -> &Candidate {
         &self.inner.candidate
     }
@@ -362,6 +369,9 @@ impl<'a> TakingPart<'a> {
 
 impl Drop for TakingPart<'_> {
     fn drop(&mut self) {
+        if self.inner.shared.faults.has(Fault::ExitForgotten) {
+            return;
+        }
         let exit = Command::Exit { id: self.inner.id, stops: self.stops };
         let _driver_gone = self.inner.command(exit);
     }

@@ -9,6 +9,7 @@ use crate::candidate::driver_gone;
 use crate::command::Command;
 use crate::election::{Inner, TakingPart};
 use crate::pulse::Pulse;
+use crate::sabotage::Fault;
 use crate::shared::{Phase, Reign};
 use crate::{Election, Tenure};
 
@@ -122,14 +123,18 @@ impl Election {
             Err(error) => return Err(error),
         };
         // The bell rings before user code is called: work that blocks at once is noticed.
-        let bell = tenure.bell();
+        let faults = self.inner.shared.faults;
+        let bell = (!faults.has(Fault::BellTooLate)).then(|| tenure.bell());
         let working = work(tenure.clone());
+        let bell = bell.unwrap_or_else(|| tenure.bell());
         let value = tokio::select! {
             biased;
             () = told_to_end(&tenure, &bell) => None,
             value = working => Some(value),
         };
-        let ended = Ended { in_time: tenure.is_current(), value };
+        let in_time =
+            tenure.is_current() && (tenure.is_leader() || !faults.has(Fault::WindingUpForgotten));
+        let ended = Ended { in_time, value };
         drop(bell);
         let vacated = tenure.ask_to_resign();
         drop(tenure);

@@ -88,6 +88,8 @@ mod reign_words;
 mod relay;
 #[doc(hidden)]
 pub mod runtime;
+#[doc(hidden)]
+pub mod sabotage;
 mod schedule;
 mod shared;
 mod slot;
@@ -108,6 +110,8 @@ pub use memory::MemoryStore;
 pub use metrics::{describe_metrics, refresh_metrics};
 pub use once::{OnceClaim, OnceOptions, OnceOutcome, OnceRun};
 pub use open::{StoreUrl, Stores, open};
+#[doc(hidden)]
+pub use sabotage::Fault;
 pub use standing::{Overdue, Standing};
 pub use tenure::Tenure;
 pub use tenure_core::{

@@ -75,7 +75,7 @@ pub fn describe_metrics() {
 /// The labels of all that is counted of an election.
 pub(crate) fn labels_of(shared: &Shared) -> Vec<Label> {
     let per_election = shared.per_election_metrics.then(|| shared.election.clone());
-    registry().group(&shared.election, per_election, &shared.clock).labels()
+    registry().group(shared, per_election).labels()
 }
 
 /// Brings the gauges up to date that change as time passes. Call it before the metrics are read,
@@ -120,7 +120,7 @@ impl Meter {
     pub(crate) fn new(shared: &Shared, telemetry: Telemetry) -> Meter {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let per_election = shared.per_election_metrics.then(|| shared.election.clone());
-        let group = registry().group(&shared.election, per_election, &shared.clock);
+        let group = registry().group(shared, per_election);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let ttl = shared.timing.ttl;
         Meter { group, telemetry, id, ttl, led: None, sent: None, before: Before::default() }
@@ -347,7 +347,7 @@ impl Group {
 #[derive(Default)]
 struct Registry {
     classes: HashSet<Arc<str>>,
-    groups: HashMap<(Arc<str>, Option<Name>), Weak<Group>>,
+    groups: HashMap<(u64, Arc<str>, Option<Name>), Weak<Group>>,
 }
 
 fn registry() -> MutexGuard<'static, Registry> {
@@ -356,9 +356,9 @@ fn registry() -> MutexGuard<'static, Registry> {
 }
 
 impl Registry {
-    fn group(&mut self, name: &Name, election: Option<Name>, clock: &AnyClock) -> Arc<Group> {
-        let class = self.class(name);
-        let key = (class.clone(), election.clone());
+    fn group(&mut self, shared: &Shared, election: Option<Name>) -> Arc<Group> {
+        let class = self.class(&shared.election);
+        let key = (shared.process, class.clone(), election.clone());
         if let Some(group) = self.groups.get(&key).and_then(Weak::upgrade) {
             return group;
         }
@@ -366,7 +366,7 @@ impl Registry {
         let group = Arc::new(Group {
             class: SharedString::from(class),
             election: election.map(|name| SharedString::from(name.as_str().to_owned())),
-            clock: clock.clone(),
+            clock: shared.clock.clone(),
             led: Mutex::default(),
             counted: Default::default(),
             samples: Mutex::default(),

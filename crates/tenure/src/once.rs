@@ -17,6 +17,7 @@ use tenure_core::{
 };
 
 use self::asking::{Asking, in_time, record, vacate};
+use crate::sabotage::Fault;
 use crate::{Election, Tenure};
 
 /// How often the work for a key is tried, unless told otherwise.
@@ -195,6 +196,12 @@ impl Election {
                 }
             };
             let (id, attempt) = (run.run, run.attempt);
+            if self.shared().faults.has(Fault::OnceRecordsFirst)
+                && let Some(ledger) = self.candidate_handle().store().ledger()
+            {
+                let step = OnceStep::End { key: key.to_owned(), attempt, end: OnceEnd::Ok };
+                let _too_early = record(self, ledger, &run.tenure, &step).await?;
+            }
             let ended = tokio::select! {
                 biased;
                 // Asked first, so that it listens before any code of the user's is called.

@@ -21,7 +21,7 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    fn new() -> Pulse {
+    pub(crate) fn new() -> Pulse {
         Pulse { bell: Bell::new(), waker: Notify::new() }
     }
 

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use crate::callback::{Callbacks, Guarded, begin};
 use crate::command::{Command, WeakCommands};
 use crate::pulse::Pulse;
+use crate::sabotage::{Fault, Faults};
 use crate::shared::Shared;
 
 /// One piece of news.
@@ -51,6 +52,7 @@ pub(crate) struct Relay {
     /// What goes on of `on_error`.
     error: Option<Guarded>,
     errors: VecDeque<Error>,
+    faults: Faults,
 }
 
 struct Losing {
@@ -87,6 +89,7 @@ impl Relay {
             change: None,
             error: None,
             errors: VecDeque::new(),
+            faults: shared.faults,
         }
     }
 
@@ -167,7 +170,14 @@ impl Relay {
         (self.leading, self.losing) = (None, Some(Losing { term, returns: true }));
         let begun = begin("on_change", self.callbacks.change.as_ref(), None);
         self.change = self.begun(begun);
-        let begun = begin("on_lost", self.callbacks.lost.as_ref(), term);
+        if self.faults.has(Fault::ElectedGoesOn) && self.reign.is_some() {
+            self.change = self.reign.take();
+        }
+        if self.faults.has(Fault::LostTwice) {
+            drop(begin("on_lost", self.callbacks.lost.as_ref(), term));
+        }
+        let told = self.callbacks.lost.as_ref().filter(|_| !self.faults.has(Fault::LostUntold));
+        let begun = begin("on_lost", told, term);
         self.keep_returning(begun.is_ok());
         self.reign = self.begun(begun);
     }

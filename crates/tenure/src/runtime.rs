@@ -36,6 +36,17 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// A number that nobody can foresee.
     fn random(&self) -> u64;
+
+    /// Which process this is, if several are simulated in one. Metrics are counted by process.
+    fn process(&self) -> u64 {
+        0
+    }
+
+    /// In which way the library is to be wrong here, for tests of the checkers.
+    #[cfg(feature = "sabotage")]
+    fn fault(&self) -> Option<crate::Fault> {
+        None
+    }
 }
 
 /// A place that runs tasks.

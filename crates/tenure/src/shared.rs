@@ -16,6 +16,7 @@ pub(crate) use crate::phase::Phase;
 use crate::phase::Phases;
 use crate::pulse::Pulses;
 use crate::reign_words::{ReignWords, reign_meant};
+use crate::sabotage::{Fault, Faults};
 use crate::{Event, Leader};
 
 /// The state of one election that handles look at.
@@ -26,11 +27,14 @@ pub(crate) struct Shared {
     pub(crate) clock: AnyClock,
     /// The process that it belongs to: in a forked child nobody drives it (L3).
     pub(crate) origin: Origin,
+    /// Whose metrics these are: see [`Runtime::process`](crate::runtime::Runtime::process).
+    pub(crate) process: u64,
     pub(crate) metadata: Option<Metadata>,
     /// Count this election by its own name, too.
     pub(crate) per_election_metrics: bool,
     /// Unregistered answers do not hold the lease: the static form of "done" (I8).
     pub(crate) at_once: bool,
+    pub(crate) faults: Faults,
     /// The whole of `is_leader()`.
     pub(crate) lead: LeadWord,
     /// Changed by the driver without waking anybody; the announcer wakes those who wait.
@@ -82,9 +86,11 @@ impl Shared {
             timing,
             clock,
             origin,
+            process: 0,
             metadata: None,
             per_election_metrics: false,
             at_once: false,
+            faults: Faults::default(),
             lead: LeadWord::new(),
             status: watch::Sender::new(Status::default()),
             status_queued: AtomicBool::new(false),
@@ -117,12 +123,18 @@ impl Shared {
     /// leading one clock read and the load that tells a forked child: true only if all agree.
     #[inline]
     pub(crate) fn vouch(&self) -> bool {
+        if self.faults.has(Fault::AnswersUnnoted) {
+            return self.leads();
+        }
         self.lead.vouch(|| self.now_here())
     }
 
     /// The same for those who only show it, or who are registered as work.
     #[inline]
     pub(crate) fn leads(&self) -> bool {
+        if self.faults.has(Fault::PeekVouches) {
+            return self.lead.vouch(|| self.now_here());
+        }
         self.lead.peek(|| self.now_here())
     }
 
@@ -178,6 +190,9 @@ impl Shared {
     /// Queues an event for everybody who reads, and says whether one of them may act on it. Wakes
     /// nobody: see [`wake_feeds`](Shared::wake_feeds).
     pub(crate) fn emit(&self, at: Time, event: &Event) -> bool {
+        if self.faults.has(Fault::FeedLosesLoss) && matches!(event, Event::Draining { .. }) {
+            return false;
+        }
         let mut acts = false;
         self.feeds().retain(|feed| {
             let Some(queue) = feed.queue.upgrade() else { return false };

@@ -20,6 +20,7 @@ use crate::channels::Order;
 use crate::command::NewSlot;
 use crate::metrics::Meter;
 use crate::relay::{Notice, ROOM_FOR_CHANGES};
+use crate::sabotage::Fault;
 use crate::schedule::{Schedule, Timer};
 use crate::shared::{Phase, Reign, Shared, Status, set_silently};
 use crate::telemetry::Telemetry;
@@ -183,11 +184,12 @@ impl Slot {
     /// that is "done" for the whole reign.
     pub(crate) fn relay_done(&mut self, now: Time, term: Term, returned: bool, io: &mut Io<'_>) {
         let answers = self.callbacks.answers;
+        let forgets = self.shared.faults.has(Fault::ReleasesCutOff);
         let Some(ongoing) = self.ongoing(term) else { return };
         ongoing.awaits_relay = false;
         if answers {
             ongoing.relied_upon &= !returned;
-            ongoing.cut_off = !returned;
+            ongoing.cut_off = !returned && !forgets;
         }
         self.settle(now, io);
     }
@@ -260,7 +262,9 @@ impl Slot {
     /// forgets it then, and says what that means for its lease.
     fn reign_has_ended(&mut self) -> Option<Input> {
         let relay_is_gone = self.relay_is_gone();
-        let verdict = self.reign.as_ref().and_then(|ongoing| ongoing.verdict(relay_is_gone))?;
+        let faults = self.shared.faults;
+        let verdict =
+            self.reign.as_ref().and_then(|ongoing| ongoing.verdict(relay_is_gone, faults))?;
         self.tell_stepped_down();
         if let Some(ongoing) = self.reign.take() {
             ongoing.end(&self.announcer);
@@ -306,7 +310,8 @@ impl Slot {
             Op::Renew { .. } => {
                 let (silent, rung) = self.shared.pulses.ring(now);
                 self.announcer.ring(rung);
-                let deaf = silent >= self.shared.timing.renew_every / 2;
+                let deaf = silent >= self.shared.timing.renew_every / 2
+                    && !self.shared.faults.has(Fault::SilenceUnheard);
                 (deaf || nobody_to_tell).then(|| unresponsive(silent))
             }
             Op::Acquire { .. } => nobody_to_tell.then(runtime_gone),
@@ -347,8 +352,10 @@ impl Slot {
 
     fn extend(&mut self, step_down_at: Time, until: Time) {
         let Some(ongoing) = &self.reign else { return };
-        ongoing.reign.set_trust_until(until);
-        self.announcer.deadline_moved(&ongoing.reign);
+        if !self.shared.faults.has(Fault::ForgetsDeadline) {
+            ongoing.reign.set_trust_until(until);
+            self.announcer.deadline_moved(&ongoing.reign);
+        }
         if ongoing.reason.is_none() {
             self.shared.lead.extend(step_down_at.as_nanos());
             self.meter.extended(until);
@@ -356,7 +363,9 @@ impl Slot {
     }
 
     fn step_down(&mut self, now: Time, term: Term, reason: Reason, until: Time) {
-        let relied_upon = self.shared.lead.end() && !self.shared.at_once;
+        let faults = self.shared.faults;
+        let kept = faults.has(Fault::KeepsLeadWord);
+        let relied_upon = !kept && self.shared.lead.end() && !self.shared.at_once;
         self.change_status(|status| status.ending = status.reign.take());
         self.meter.stepped_down(now);
         let (relayed, announcer) = (self.relay.is_some(), self.announcer.clone());
@@ -366,7 +375,7 @@ impl Slot {
         ongoing.reason = Some(reason);
         ongoing.relied_upon = relied_upon;
         ongoing.reign.close();
-        ongoing.awaits_relay = relayed;
+        ongoing.awaits_relay = relayed && !faults.has(Fault::IgnoresOnLost);
         if ongoing.reign.advance(Phase::Draining(reason)) {
             announcer.phase_changed(&ongoing.reign);
         }

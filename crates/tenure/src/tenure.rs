@@ -12,6 +12,7 @@ use crate::candidate::driver_gone;
 use crate::command::Command;
 use crate::election::Inner;
 use crate::pulse::Pulse;
+use crate::sabotage::Fault;
 use crate::shared::{Phase, Reign};
 
 /// One reign: the right to do the work, under one term, until it is lost.
@@ -178,6 +179,9 @@ impl Tenure {
 
 impl Drop for Tenure {
     fn drop(&mut self) {
+        if self.election.shared.faults.has(Fault::DropTellsNobody) {
+            return;
+        }
         // In a forked child this is a copy, and `command` refuses.
         self.reign.exit();
         let ended = Command::TenureEnded { id: self.election.id, term: self.reign.term };

@@ -56,6 +56,8 @@ pub struct Machine {
     /// An acquire of unknown outcome may still be in flight: the store may have us as the holder
     /// (C2).
     doubt: bool,
+    /// A lease of ours must not be given back before this (I8); zero if there is none such.
+    runs_out_at: Time,
     /// A hint came while a request was under way; its answer may be older than the hint.
     hinted: bool,
     /// Unknown outcomes in a row.
@@ -71,8 +73,6 @@ pub struct Machine {
     /// The ttl of the lease that was last seen in other hands.
     rival_ttl: Option<Duration>,
     rival: Option<Rival>,
-    /// Until this instant a lease runs out that people rely on: nothing is given back (I8).
-    kept_until: Time,
 }
 
 /// What a machine leaves to a later one of the same candidate: see [`Machine::resume`].
@@ -82,10 +82,11 @@ pub struct Past {
     led: Option<Term>,
     seen: Option<Term>,
     doubt: bool,
+    /// A lease of ours must not be given back before this (I8); zero if there is none such.
+    runs_out_at: Time,
     reading: Option<Reading>,
     fresh_until: Time,
     rival_ttl: Option<Duration>,
-    kept_until: Time,
 }
 
 impl Past {
@@ -117,6 +118,7 @@ impl Machine {
             led: None,
             seen: None,
             doubt: false,
+            runs_out_at: Time::ZERO,
             hinted: false,
             failures: 0,
             vacancies: 0,
@@ -125,7 +127,6 @@ impl Machine {
             fresh_until: Time::ZERO,
             rival_ttl: None,
             rival: None,
-            kept_until: Time::ZERO,
         }
     }
 
@@ -134,9 +135,9 @@ impl Machine {
     /// leads no term twice (C1), remembers a step of the store's clock (W2), and gives back no
     /// lease that is to run out (I8).
     pub fn resume(settings: Settings, past: Past) -> Machine {
-        let Past { seq, led, seen, doubt, reading, fresh_until, rival_ttl, kept_until } = past;
+        let Past { seq, led, seen, doubt, runs_out_at, reading, fresh_until, rival_ttl } = past;
         let fresh = Machine::new(settings);
-        Machine { seq, led, seen, doubt, reading, fresh_until, rival_ttl, kept_until, ..fresh }
+        Machine { seq, led, seen, doubt, runs_out_at, reading, fresh_until, rival_ttl, ..fresh }
     }
 
     /// What a later machine of the same candidate must know.
@@ -146,10 +147,10 @@ impl Machine {
             led: self.led,
             seen: self.seen,
             doubt: self.doubt,
+            runs_out_at: self.runs_out_at,
             reading: self.reading,
             fresh_until: self.fresh_until,
             rival_ttl: self.rival_ttl,
-            kept_until: self.kept_until,
         }
     }
 
@@ -296,10 +297,7 @@ impl Machine {
             | State::Releasing { aside, .. } => *aside = false,
             // The answer to an acquire that is under way decides what is left to give back.
             State::Waiting { .. } if self.flight == Some(Flight::Acquire) => {}
-            // By its incarnation alone it would give back a lease that is to run out, too (I8).
-            State::Waiting { .. } | State::Out if self.doubt && now >= self.kept_until => {
-                self.release(now, None, false);
-            }
+            State::Waiting { .. } | State::Out if self.doubt => self.take_back(now, out),
             State::Waiting { .. } | State::Out => self.vacated(now, None, true, false, out),
         }
     }
@@ -332,7 +330,7 @@ impl Machine {
         };
         let ours = !matches!(self.state, State::Ending { ours: false, .. });
         if ours {
-            self.kept_until = self.settings.timing.expires_at(sent_at);
+            self.runs_out_at = self.settings.timing.expires_at(sent_at);
         }
         self.vacated(now, Some(term), !ours, aside, out);
         if let State::Waiting { next, aside } = &mut self.state
@@ -340,9 +338,19 @@ impl Machine {
             && ours
         {
             // Until then it looks at most, whatever hints come; then it tries as everybody does.
-            let until = aside.map_or(self.kept_until, |aside| aside.max(self.kept_until));
+            let until = aside.map_or(self.runs_out_at, |aside| aside.max(self.runs_out_at));
             *next = Window::spread(until, &self.settings.timing);
             *aside = Some(until);
+        }
+    }
+
+    /// Takes back an acquire that may have been granted (C2), by incarnation alone. Not while a
+    /// lease of ours has to run out: that would give it back (I8).
+    fn take_back(&mut self, now: Time, out: &mut Actions) {
+        if now < self.runs_out_at {
+            self.vacated(now, None, true, false, out);
+        } else {
+            self.release(now, None, false);
         }
     }
 

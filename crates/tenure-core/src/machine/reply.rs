@@ -36,7 +36,7 @@ impl Machine {
                 if self.want == Want::Campaign {
                     self.state = State::Waiting { next, aside: None };
                 } else if self.doubt {
-                    self.release(now, None, false);
+                    self.take_back(now, out);
                 } else {
                     self.vacated(now, None, true, false, out);
                 }
@@ -46,7 +46,7 @@ impl Machine {
                 if self.want == Want::Campaign {
                     self.wait_after_failure(now);
                 } else {
-                    self.release(now, None, false);
+                    self.take_back(now, out);
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::runtime::{TaskEnded, TaskSet};
-use tenure::{Error, Tenure, Term, Time};
+use tenure::{Error, Fault, Tenure, Term, Time};
 use tenure_core::{
     Hint, Hints, JobProgress, LEDGER_OPEN_MAX, LedgerStep, Tick, TickRecord, TickState,
 };
@@ -235,7 +235,9 @@ impl Engine {
                     let tick = Tick::new(name, from);
                     let (tell, through_unix_ms) = (tick.clone(), through);
                     self.core.tell(CronEvent::Skipped { tick: tell, through_unix_ms, count });
-                    self.writer.note(LedgerStep::Skip { tick, through_unix_ms, count });
+                    if !self.core.election.faults().has(Fault::SkipsUnnoted) {
+                        self.writer.note(LedgerStep::Skip { tick, through_unix_ms, count });
+                    }
                 }
                 Pending::Run { at, why } => {
                     let tick = Tick::new(name, at);
@@ -279,6 +281,9 @@ impl Engine {
     /// was lost over it.
     async fn look_for_open(&mut self) -> Result<bool, Error> {
         let core = self.core.clone();
+        if core.election.faults().has(Fault::OpenForgotten) {
+            return Ok(true);
+        }
         let name = core.election.name();
         self.requests_at = core.clock.now() + REQUESTS_EVERY;
         let mut after: Option<Tick> = None;
@@ -307,9 +312,13 @@ impl Engine {
         let Some(known) = known.filter(|_| self.known.contains_key(&tick.job)) else {
             // In a rolling deploy the next leader may have the job. What it promises about its
             // ticks is known to those who have it.
+            if self.core.election.faults().has(Fault::UnknownAbandoned) {
+                return self.writer.note(LedgerStep::Abandon { tick });
+            }
             return self.leave_open(tick);
         };
-        let again = |state: &&mut JobState| state.job.delivery != Delivery::AtMostOnce;
+        let always = self.core.election.faults().has(Fault::MostOnceAgain);
+        let again = |state: &&mut JobState| state.job.delivery != Delivery::AtMostOnce || always;
         match Some(known).filter(|state| requested || again(state)) {
             Some(state) => {
                 let why = if requested { Why::Requested } else { Why::Again };

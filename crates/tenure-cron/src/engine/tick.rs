@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tenure::Tenure;
+use tenure::{Fault, Tenure};
 use tenure_core::{BoxFuture, LedgerStep, Marked, Tick, TickEnd, Transactions};
 use tokio::sync::{oneshot, watch};
 
@@ -36,6 +36,9 @@ impl Life {
     /// nobody listens, and the lease is not kept alive for a job that can't be told. The task that
     /// fires the jobs is well then, and would not notice.
     pub(crate) async fn live(self) {
+        if self.core.election.faults().has(Fault::JobBellElsewhere) {
+            return self.run().await;
+        }
         let tenure = self.tenure.clone();
         tokio::select! {
             biased;
@@ -71,11 +74,15 @@ impl Life {
     /// Starts it once it is claimed. If it is ours to run: the attempt, and the answer to come to
     /// the note that it has started.
     async fn begin(&mut self) -> Option<(u32, Option<oneshot::Receiver<Marked>>)> {
+        let faults = self.core.election.faults();
+        if faults.has(Fault::ClaimUnawaited) {
+            return Some((1, None));
+        }
         let Ok(Marked::Done { attempt }) = (&mut self.claimed).await else {
             return self.refused();
         };
         // K1: between the claim and the start. The process may have been paused in between.
-        if !self.tenure.is_leader() {
+        if !self.tenure.is_leader() && !faults.has(Fault::TickUnchecked) {
             return self.refused();
         }
         let noted = self.writer.enter(LedgerStep::Start { tick: self.tick.clone(), attempt });

@@ -8,3 +8,4 @@ mod sabotage;
 mod scenarios;
 mod simulator;
 mod stepper;
+mod whole_library;

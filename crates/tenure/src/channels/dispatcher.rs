@@ -17,6 +17,7 @@ use super::{Handlers, carrier, count};
 use crate::command::{Command, WeakCommands};
 use crate::pulse::Pulse;
 use crate::runtime::{Spawner, TaskEnded, TaskSet};
+use crate::sabotage::Fault;
 use crate::shared::{Phase, Reign, Shared};
 
 /// How many notices wait for a handler; more are missed.
@@ -155,6 +156,11 @@ impl Dispatcher {
 
     fn start_handlers(&mut self, reign: &Arc<Reign>) -> HandlerTasks {
         let mut tasks = HandlerTasks { notices: HashMap::new(), posts: Vec::new() };
+        let shared = &self.shared;
+        let pulse = || match shared.faults.has(Fault::HandlerBellElsewhere) {
+            true => Arc::new(Pulse::new()),
+            false => shared.pulses.listen(),
+        };
         let worker = |channel: &String| Worker {
             shared: self.shared.clone(),
             reign: reign.clone(),
@@ -167,7 +173,7 @@ impl Dispatcher {
             let (sender, notices) = mpsc::channel(NOTICES_MAX);
             tasks.notices.insert(channel.clone(), sender);
             let work = handle_notices(worker(channel), handler.clone(), notices);
-            self.workers.spawn(listening(self.shared.pulses.listen(), work));
+            self.workers.spawn(listening(pulse(), work));
         }
         for (channel, handler) in &self.handlers.posts {
             let bell = Arc::new(Notify::new());
@@ -175,7 +181,7 @@ impl Dispatcher {
             let limits = Limits { tries: self.handlers.tries(), timeout: self.handlers.timeout() };
             let store = self.store.clone();
             let work = handle_posts(worker(channel), handler.clone(), store, bell, limits);
-            self.workers.spawn(listening(self.shared.pulses.listen(), work));
+            self.workers.spawn(listening(pulse(), work));
         }
         if !self.handlers.posts.is_empty() {
             self.workers.spawn(watch_backlog(worker(&String::new()), self.store.clone()));

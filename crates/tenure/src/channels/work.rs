@@ -17,6 +17,7 @@ use super::meter::MailMeter;
 use super::{Message, PostHandler, carrier, count};
 use crate::callback::{Callback, begin, said};
 use crate::command::{Command, WeakCommands};
+use crate::sabotage::Fault;
 use crate::shared::{Phase, Reign, Shared};
 
 /// How often a channel is looked at without a hint.
@@ -58,7 +59,8 @@ pub(super) async fn handle_notices(
                 None => return,
             },
         };
-        let Some(_work) = worker.enter() else { return };
+        let Some(work) = worker.enter() else { return };
+        let _work = worker.counted(work);
         let message = Message {
             channel: worker.channel.clone(),
             payload,
@@ -95,6 +97,7 @@ pub(super) async fn handle_posts(
     let mut failures = 0;
     loop {
         let Some(work) = worker.enter() else { return };
+        let work = worker.counted(work);
         let taken = tokio::select! {
             biased;
             () = worker.stepped_down() => return,
@@ -104,6 +107,9 @@ pub(super) async fn handle_posts(
             Ok(Taken::Message(delivery)) => {
                 failures = 0;
                 let (id, times) = (delivery.id, delivery.count);
+                if worker.shared.faults.has(Fault::AcknowledgesFirst) {
+                    worker.acknowledge(&*store, id).await;
+                }
                 let handled = worker.handle_post(&handler, delivery, limits.timeout).await;
                 let Some(handled) = handled else { return };
                 if handled.is_ok() {
@@ -176,6 +182,11 @@ impl Worker {
         let leads = *self.reign.phase.borrow() == Phase::Leading && self.shared.leads();
         // Made only if it has entered: dropping it leaves.
         (leads && self.reign.enter()).then(|| Work(self))
+    }
+
+    /// Keeps the work, unless it is forgotten on purpose.
+    fn counted<'a>(&self, work: Work<'a>) -> Option<Work<'a>> {
+        Some(work).filter(|_| !self.shared.faults.has(Fault::HandlerUncounted))
     }
 
     fn handling(&self) -> Handling {

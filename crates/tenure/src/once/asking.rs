@@ -9,6 +9,7 @@ use tenure_core::{
 };
 
 use super::{OnceClaim, OnceOptions, OnceRun};
+use crate::sabotage::Fault;
 use crate::{Election, Tenure};
 
 /// How long to wait before the ledger is asked again.
@@ -86,10 +87,11 @@ impl Asking<'_> {
         let run = self.election.candidate_handle().runtime().random();
         let tries = self.options.tries;
         let step = OnceStep::Claim { key: self.key.to_owned(), run, tries };
+        let unchecked = self.election.shared().faults.has(Fault::OnceUnchecked);
         let mark = record(self.election, self.ledger, &tenure, &step).await;
         match mark {
             // K1: between the claim and the start. The process may have been paused in between.
-            Ok(Some(OnceMark::Done { attempt })) if tenure.is_leader() => {
+            Ok(Some(OnceMark::Done { attempt })) if unchecked || tenure.is_leader() => {
                 let (election, key) = (self.election.clone(), Arc::from(self.key));
                 let tenure = Arc::new(tenure);
                 Ok(Some(OnceClaim::Mine(OnceRun { election, tenure, key, attempt, run })))

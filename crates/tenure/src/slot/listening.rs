@@ -11,6 +11,7 @@ use super::{Io, Slot};
 use crate::Event;
 use crate::channels::{Order, too_slow};
 use crate::relay::Notice;
+use crate::sabotage::Fault;
 use crate::schedule::Timer;
 
 /// A reign that nobody knows of yet.
@@ -32,6 +33,9 @@ impl Slot {
             return self.announce(term, step_down_at, until);
         };
         let _gone = dispatcher.send(Order::Listen(term));
+        if self.shared.faults.has(Fault::LeadsBeforeListening) {
+            return self.announce(term, step_down_at, until);
+        }
         self.pending = Some(Pending { term, step_down_at, until });
         let overdue = now + self.shared.timing.call_timeout();
         io.schedule.set(Timer::Listening(self.id), overdue, overdue);
@@ -47,6 +51,13 @@ impl Slot {
     ) {
         // If this process stood still meanwhile, the reign is over before anybody heard of it.
         self.handle(now, Input::Tick, io);
+        if let (true, Some(dispatcher), Some(ongoing)) = (
+            self.shared.faults.has(Fault::LeadsBeforeListening),
+            &self.dispatcher,
+            self.reign.as_ref().filter(|ongoing| ongoing.reign.term == term),
+        ) {
+            let _gone = dispatcher.send(Order::Lead(ongoing.reign.clone()));
+        }
         let Some(pending) = self.pending.take_if(|pending| pending.term == term) else { return };
         io.schedule.clear(Timer::Listening(self.id));
         let failed = match done {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tenure_core::{Input, Reason, Time};
 
 use crate::announcer::Announcer;
+use crate::sabotage::{Fault, Faults};
 use crate::shared::{Phase, Reign};
 
 /// What an election's callbacks mean for those who were told "you lead" (I8).
@@ -61,10 +62,12 @@ impl Ongoing {
 
     /// What the machine is to be told, once nobody works for this reign any more and everybody who
     /// was told "you lead" is done, or the time for that is over (I8).
-    pub(super) fn verdict(&self, relay_is_gone: bool) -> Option<Input> {
+    pub(super) fn verdict(&self, relay_is_gone: bool, faults: Faults) -> Option<Input> {
         let reason = self.reason?;
         let relaying = self.awaits_relay && !relay_is_gone;
-        if self.reign.has_work() || relaying || (self.relied_upon && !self.aborted) {
+        let works = self.reign.has_work() && !faults.has(Fault::ReleasesUnderWork);
+        let relied_upon = self.relied_upon && !faults.has(Fault::ReleasesRelied);
+        if works || relaying || (relied_upon && !self.aborted) {
             return None;
         }
         let in_order = matches!(reason, Reason::Resigned | Reason::Asked);

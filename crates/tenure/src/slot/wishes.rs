@@ -4,6 +4,7 @@ use tenure_core::{Input, Term, Time};
 
 use super::{Done, Io, Slot, Wish};
 use crate::Event;
+use crate::sabotage::Fault;
 
 impl Slot {
     /// Campaigns or withdraws, as those who hold handles want.
@@ -51,7 +52,7 @@ impl Slot {
         }
         self.first_reply.push(done);
         self.follow_wishes(now, io);
-        if self.overrun().is_some() {
+        if self.overrun().is_some() && !self.shared.faults.has(Fault::ForgetsFirstReply) {
             // The attempt comes when the work of the last reign has ended, if it ever does.
             self.answer_first(None);
         }
@@ -80,7 +81,8 @@ impl Slot {
         self.started = false;
         self.observing = false;
         self.waiters = 0;
-        self.change_status(|status| status.stops += 1);
+        let stops = u64::from(!self.shared.faults.has(Fault::StopForgetsCampaign));
+        self.change_status(|status| status.stops += stops);
         let idle = self.wish == Wish::Rest && self.machine.is_out();
         self.wish = Wish::Rest;
         if idle {

@@ -44,6 +44,21 @@ fn one_that_takes_no_further_part_holds_nothing_back() {
     assert!(rig.machine.is_out() && sleeps(&actions));
 }
 
+/// Found by the simulated library: a release by incarnation alone takes whatever is held.
+#[test]
+fn an_acquire_that_is_in_doubt_does_not_give_it_back_either() {
+    let mut rig = Rig::campaigning();
+    rig.answer(10, Outcome::Unknown);
+    rig.tick(1_000);
+    rig.answer(1_010, granted(1));
+    assert_eq!(rig.machine.leading(), Some(term(1)));
+    rig.give(1_020, Input::Resign);
+    rig.give(1_030, Input::RunOut);
+    let actions = rig.give(1_040, Input::Withdraw);
+    assert!(!matches!(sends(&actions), Some(Op::Release { .. })), "{actions:?}");
+    assert!(rig.machine.is_out());
+}
+
 #[test]
 fn without_a_reign_that_ends_it_means_nothing() {
     let mut rig = Rig::leading();

@@ -1,0 +1,171 @@
+//! Wrong on purpose, so that the simulation of the library can show that it would notice.
+//!
+//! A fault is asked for by the [`Runtime`], so a process may have sound candidates beside wrong
+//! ones. Without the feature `sabotage` every question in here is answered with no and costs
+//! nothing. Never turn that feature on in a program that is to be relied upon.
+
+use crate::runtime::Runtime;
+
+/// One way for the library to be wrong. `docs/proof-faults.md` says how the simulation catches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Slot: the lease is given back although somebody relies on the reign (I8).
+    ReleasesRelied,
+    /// Slot: the lease is given back although registered work goes on (I8).
+    ReleasesUnderWork,
+    /// Slot: nobody waits for `on_lost` to return (I8).
+    IgnoresOnLost,
+    /// Slot: the lease is given back although `on_lost` was cut off (I8).
+    ReleasesCutOff,
+    /// Slot: `is_leader()` stays true after the step-down.
+    KeepsLeadWord,
+    /// Slot: a renewal does not move the deadline of the reign.
+    ForgetsDeadline,
+    /// Slot: a stop does not put out those who campaign.
+    StopForgetsCampaign,
+    /// Slot: the reign is announced before the dispatcher listens (M1).
+    LeadsBeforeListening,
+    /// Slot: `start` is answered by nobody if it comes while the last reign winds up.
+    ForgetsFirstReply,
+    /// Driver: an answer is believed whatever its ticket.
+    OldTicketBelieved,
+    /// Driver: what was asked of an election that waits to begin is forgotten.
+    ForgetsParked,
+    /// Driver: an election whose handles are gone goes on.
+    KeepsRemoved,
+    /// Calls: a batch has several ops of one election.
+    CrowdedBatch,
+    /// Announcer: wakers are called by whoever has the news, also by the driver (L2).
+    DriverWakes,
+    /// Announcer: the alarm does not tell of the end of trust.
+    AlarmSleeps,
+    /// Announcer: a changed status wakes nobody.
+    StatusWakesNobody,
+    /// Lead word: an answer of `is_leader()` does not count as relied upon (L1).
+    AnswersUnnoted,
+    /// Lead word: who only looks is relied upon, too.
+    PeekVouches,
+    /// Relay: `on_lost` is told twice.
+    LostTwice,
+    /// Relay: `on_lost` is not told.
+    LostUntold,
+    /// Relay: what goes on of `on_elected` is not dropped at the loss.
+    ElectedGoesOn,
+    /// Pulse: nobody counts as silent.
+    SilenceUnheard,
+    /// `lead`: the bell is made after user code was called (L2).
+    BellTooLate,
+    /// `lead`: what work returns that ended while it wound up is dropped, and it runs again.
+    WindingUpForgotten,
+    /// Tenure: dropping it tells nobody.
+    DropTellsNobody,
+    /// Candidate: the name of an election whose handles are gone stays taken.
+    NameStaysTaken,
+    /// Election: whoever campaigned and went is still counted.
+    ExitForgotten,
+    /// Feeds: the loss is left out.
+    FeedLosesLoss,
+    /// Inbox: a post is acknowledged before it is handled.
+    AcknowledgesFirst,
+    /// Inbox: a handler is not counted as work (I8).
+    HandlerUncounted,
+    /// Inbox: the bell of a handler is answered by another task (L2).
+    HandlerBellElsewhere,
+    /// Once: the success is recorded before the work has ended.
+    OnceRecordsFirst,
+    /// Once: nobody asks between the claim and the start whether the term still holds (K1).
+    OnceUnchecked,
+    /// Cron: a tick starts before its claim was answered (K1).
+    ClaimUnawaited,
+    /// Cron: nobody asks between the claim and the start whether the term still holds (K1).
+    TickUnchecked,
+    /// Cron: an open tick of a job that is not known here is abandoned.
+    UnknownAbandoned,
+    /// Cron: what a former leader left open is not looked for.
+    OpenForgotten,
+    /// Cron: a tick is run again whatever its delivery (K2).
+    MostOnceAgain,
+    /// Cron: skipped ticks are not noted.
+    SkipsUnnoted,
+    /// Cron: a job's bell is answered by the engine alone (L2).
+    JobBellElsewhere,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 40] = [
+        Fault::ReleasesRelied,
+        Fault::ReleasesUnderWork,
+        Fault::IgnoresOnLost,
+        Fault::ReleasesCutOff,
+        Fault::KeepsLeadWord,
+        Fault::ForgetsDeadline,
+        Fault::StopForgetsCampaign,
+        Fault::LeadsBeforeListening,
+        Fault::ForgetsFirstReply,
+        Fault::OldTicketBelieved,
+        Fault::ForgetsParked,
+        Fault::KeepsRemoved,
+        Fault::CrowdedBatch,
+        Fault::DriverWakes,
+        Fault::AlarmSleeps,
+        Fault::StatusWakesNobody,
+        Fault::AnswersUnnoted,
+        Fault::PeekVouches,
+        Fault::LostTwice,
+        Fault::LostUntold,
+        Fault::ElectedGoesOn,
+        Fault::SilenceUnheard,
+        Fault::BellTooLate,
+        Fault::WindingUpForgotten,
+        Fault::DropTellsNobody,
+        Fault::NameStaysTaken,
+        Fault::ExitForgotten,
+        Fault::FeedLosesLoss,
+        Fault::AcknowledgesFirst,
+        Fault::HandlerUncounted,
+        Fault::HandlerBellElsewhere,
+        Fault::OnceRecordsFirst,
+        Fault::OnceUnchecked,
+        Fault::ClaimUnawaited,
+        Fault::TickUnchecked,
+        Fault::UnknownAbandoned,
+        Fault::OpenForgotten,
+        Fault::MostOnceAgain,
+        Fault::SkipsUnnoted,
+        Fault::JobBellElsewhere,
+    ];
+}
+
+/// The fault of one candidate, if it has one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    #[cfg(feature = "sabotage")]
+    fault: Option<Fault>,
+}
+
+impl Faults {
+    /// What the runtime asks for.
+    pub(crate) fn of(runtime: &dyn Runtime) -> Faults {
+        #[cfg(feature = "sabotage")]
+        return Faults { fault: runtime.fault() };
+        #[cfg(not(feature = "sabotage"))]
+        {
+            let _ = runtime;
+            Faults {}
+        }
+    }
+
+    /// Whether this fault is switched on.
+    #[inline]
+    pub fn has(self, fault: Fault) -> bool {
+        #[cfg(feature = "sabotage")]
+        return self.fault == Some(fault);
+        #[cfg(not(feature = "sabotage"))]
+        {
+            let _ = fault;
+            false
+        }
+    }
+}
