@@ -99,6 +99,8 @@ struct Host {
     held: u32,
     /// When something of it last stood still that is to tell the user of a loss.
     disturbed_at: Time,
+    /// When a thread of the library that runs no user code was last blocked, by the store.
+    stalled_at: Time,
 }
 
 struct Task {
@@ -280,6 +282,10 @@ impl Sim {
         let mut state = self.state();
         state.depth -= 1;
         state.current = lane;
+        if state.lanes[lane].kind == LaneKind::Inner {
+            let host = state.lanes[lane].host;
+            state.hosts[host].stalled_at = now;
+        }
         if state.lanes[lane].kind != LaneKind::Inner || state.lanes[lane].name == "tenure-alarm" {
             let host = state.lanes[lane].host;
             let disturbed_at = &mut state.hosts[host].disturbed_at;
@@ -342,6 +348,12 @@ impl Sim {
     /// Whether nothing of a host that tells the user of a loss has stood still since.
     pub(crate) fn is_undisturbed_since(&self, host: usize, since: Time) -> bool {
         self.state().hosts[host].disturbed_at < since
+    }
+
+    /// Whether the driver of a host could run all the time since.
+    pub(crate) fn drives_since(&self, host: usize, since: Time) -> bool {
+        let state = self.state();
+        state.hosts[host].disturbed_at < since && state.hosts[host].stalled_at < since
     }
 
     /// Closes the lanes of a host that `wanted` names and drops their tasks where they stand;

@@ -280,14 +280,24 @@ impl Judge {
     }
 
     /// A renewal leaves. None may for work that can't have heard anything for long (L2).
-    pub(crate) fn renews(&self, now: Time, label: &str, election: &str, renew_every: Duration) {
+    /// One that was held up itself may ring for the first time then.
+    pub(crate) fn renews(
+        &self,
+        now: Time,
+        label: &str,
+        election: &str,
+        renew_every: Duration,
+        drives_since: impl Fn(Time) -> bool,
+    ) {
         let book = self.book();
         let bound = renew_every * 5 / 2;
         let deaf = book.stays.iter().find(|(_, stay)| {
             stay.label == label
                 && stay.election == election
                 && stay.hears
-                && stay.blocked_since.is_some_and(|since| now - since > bound)
+                && stay
+                    .blocked_since
+                    .is_some_and(|since| now - since > bound && drives_since(since))
         });
         let deaf = deaf.map(|(id, stay)| (*id, stay.term));
         drop(book);

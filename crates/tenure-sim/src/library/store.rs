@@ -146,6 +146,7 @@ pub(crate) struct Weather {
 /// The store as one host sees it.
 pub(crate) struct Link {
     pub(crate) sim: Sim,
+    pub(crate) host: usize,
     pub(crate) behind: Arc<FaultStore<Watched>>,
     pub(crate) renew_every: Duration,
     pub(crate) weather: Mutex<Weather>,
@@ -217,7 +218,9 @@ impl Link {
             }
             if let Op::Renew { candidate, .. } = op {
                 let (label, election) = (candidate.label(), election.as_str());
-                self.sim.judge().renews(self.sim.now(), label, election, self.renew_every);
+                let drives = |since| self.sim.drives_since(self.host, since);
+                let (judge, now) = (self.sim.judge(), self.sim.now());
+                judge.renews(now, label, election, self.renew_every, drives);
             }
         }
     }

@@ -136,6 +136,7 @@ impl World {
         };
         let link = Link {
             sim: sim.clone(),
+            host: id,
             behind: Arc::new(behind),
             renew_every: plan.timing.renew_every,
             weather: Mutex::new(weather),
