@@ -37,7 +37,7 @@ impl Election {
     /// [`is_leader`](Election::is_leader), this answer is relied upon.
     pub fn standing(&self) -> Option<Standing> {
         let shared = self.shared();
-        shared.reign_if(|| shared.vouch()).map(|reign| self.standing_of(&reign))
+        shared.reign_if(|| shared.vouch()).and_then(|reign| self.standing_of(&reign))
     }
 
     /// The same for showing it: to be read by people, counted or logged, and not acted upon. The
@@ -56,13 +56,15 @@ impl Election {
     /// ```
     pub fn peek(&self) -> Option<Standing> {
         let shared = self.shared();
-        shared.reign_if(|| shared.leads()).map(|reign| self.standing_of(&reign))
+        shared.reign_if(|| shared.leads()).and_then(|reign| self.standing_of(&reign))
     }
 
-    fn standing_of(&self, reign: &Reign) -> Standing {
+    /// `None` if trust has ended since the question was asked: this process may have stood still.
+    fn standing_of(&self, reign: &Reign) -> Option<Standing> {
         let trusted_until = reign.trust_until();
         let remaining = trusted_until - self.shared().clock.now();
-        Standing { term: reign.term, since: reign.began, trusted_until, remaining }
+        let standing = Standing { term: reign.term, since: reign.began, trusted_until, remaining };
+        (!remaining.is_zero()).then_some(standing)
     }
 
     /// The term that was stepped down from and whose lease is still held: its work has not ended,

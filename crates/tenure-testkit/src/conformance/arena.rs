@@ -11,6 +11,9 @@ use tenure_core::{
 
 use super::Subject;
 
+/// How often a store is asked that does not know for a moment.
+const TRIES: usize = 500;
+
 /// Why a case ends before its last line.
 #[derive(Debug)]
 pub(crate) enum Stop {
@@ -217,8 +220,15 @@ impl Player {
         self.store.apply_one(&self.acquire_op(want)).await
     }
 
-    /// An ordinary acquire that must be granted.
+    /// An ordinary acquire that must be granted. A store may not know for a moment, while it is
+    /// done with something else in this election; it is asked again, as candidates do.
     pub(crate) async fn takes(&self) -> Result<Grant, Stop> {
+        for _ in 1..TRIES {
+            let reply = self.acquire(Want::default()).await;
+            if !matches!(&reply, Reply::Unknown(error) if error.is_retryable()) {
+                return granted("a vacant election", reply);
+            }
+        }
         granted("a vacant election", self.acquire(Want::default()).await)
     }
 

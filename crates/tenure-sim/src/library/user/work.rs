@@ -160,8 +160,9 @@ async fn let_go(proc: &Arc<Proc>, election: &Election, tenure: Tenure, stay: Sta
 async fn hold_on(proc: &Arc<Proc>, election: &Election, tenure: &Tenure) {
     let mut deadline = proc.clock.peek() + proc.timing.ttl;
     for _ in 0..40 {
-        deadline = deadline.max(tenure.trusted_until());
         proc.nap().await;
+        // After the nap: if all of the user's code was held up, the lease was renewed meanwhile.
+        deadline = deadline.max(tenure.trusted_until());
         let over = proc.clock.peek() > deadline + proc.timing.ttl;
         let overdue = election.overdue();
         if over && overdue.is_none_or(|overdue| overdue.term != tenure.term()) {
