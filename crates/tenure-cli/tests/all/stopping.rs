@@ -116,14 +116,18 @@ fn a_command_is_stopped_by_the_signal_that_was_chosen() {
 #[test]
 fn only_the_main_process_is_told_if_that_was_chosen() {
     // The child would end by TERM; its parent ends it in its own way, and is not interrupted.
-    let script = "sh -c 'trap \"echo child-told\" TERM; trap \"echo child-ends; exit\" USR1; \
+    let script = "trap 'kill -USR1 $child; wait $child; echo main-ends; exit 5' TERM; \
+                  sh -c 'trap \"echo child-told\" TERM; trap \"echo child-ends; exit\" USR1; \
                   echo @child; while :; do sleep 0.05; done' & child=$!; \
-                  trap 'kill -USR1 $child; wait $child; echo main-ends; exit 5' TERM; \
-                  while :; do wait; done";
+                  echo @main; while :; do wait; done";
     let place = Place::new();
     let args = ["run", "job", "--ttl", "6s", "--stop-main-only", "--", "sh", "-c", script];
     let mut leader = place.spawn(&args);
-    leader.line("@child");
+    eventually("both are ready", || {
+        leader.take_in();
+        let said = |word: &str| leader.seen().iter().any(|line| line == word);
+        (said("@main") && said("@child")).then_some(())
+    });
     leader.signal(Signal::TERM);
     assert_eq!(leader.code(), 5, "{:#?}", leader.seen());
     leader.line("child-ends");
