@@ -230,8 +230,7 @@ fn check(handled: &[Handled], each: usize) {
         assert_eq!(last, Some(each as u64 - 1), "some of {channel} are missing");
     }
     let terms: std::collections::BTreeSet<u64> = handled.iter().map(|h| h.term).collect();
-    // On a busy machine a leader does much between two looks at it.
-    assert!(terms.len() > 1, "too few leaders were at work: {terms:?}");
+    assert!(terms.len() > KILLS / 2, "too few leaders were at work: {terms:?}");
 }
 
 fn on_sqlite(each: usize) {
