@@ -13,6 +13,7 @@ pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod redis;
+pub mod redis_sets;
 mod replies;
 mod wait;
 
