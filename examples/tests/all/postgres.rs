@@ -30,8 +30,8 @@ impl Database {
     }
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_queue_is_drained_over_kills_and_no_job_is_lost_or_doubled() {
     let Ok(url) = std::env::var("TENURE_TEST_POSTGRES") else {
         println!("skipped: TENURE_TEST_POSTGRES is not set; `cargo xtask test` sets it");

@@ -27,8 +27,8 @@ const HBA: &str = "\
     hostssl all twice 127.0.0.1/32 scram-sha-256 clientcert=verify-full\n\
     host all all 127.0.0.1/32 scram-sha-256\n";
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_unix_sockets_password_files_and_scram_let_us_in() {
     let mut server = OwnServer::new(&["password_encryption=scram-sha-256"]);
     let home = server.home.path().display().to_string();
@@ -81,8 +81,8 @@ async fn needs_postgres_unix_sockets_password_files_and_scram_let_us_in() {
     assert!(bound.message().contains("leave that out"), "{bound}");
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_certificates_of_clients_let_us_in_and_others_do_not() {
     let settings = ["ssl=on", "ssl_ca_file=ca.crt"];
     let mut server = OwnServer::new(&settings);
@@ -141,8 +141,8 @@ async fn needs_postgres_certificates_of_clients_let_us_in_and_others_do_not() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_server_without_tls_is_told_to_whoever_requires_it() {
     let server = common::server();
     let error = common::config(&server, "sslmode=require").open().check().await.unwrap_err();

@@ -9,8 +9,8 @@ use tenure_testbed::postgres::OwnServer;
 
 use crate::common::{Player, Session, until};
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_connections_are_encrypted_and_servers_verified_as_asked() {
     let mut server = OwnServer::new(&["ssl=on"]);
     let (ours, other) = (Authority::new(), Authority::new());

@@ -339,8 +339,8 @@ async fn reads_go_on_in_the_file_that_is_there_now() {
 }
 
 /// As a full disk ends every write, so that a leader steps down in time and says so.
+#[needs(root)]
 #[tokio::test]
-#[ignore = "needs root: mounts a small tmpfs"]
 async fn needs_root_a_full_disk_makes_outcomes_unknown_and_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let mount = |command: &str, arguments: &[&str]| {
@@ -369,8 +369,8 @@ async fn needs_root_a_full_disk_makes_outcomes_unknown_and_says_so() {
     granted(after);
 }
 
+#[needs(root)]
 #[tokio::test]
-#[ignore = "needs root: makes a time namespace"]
 async fn needs_root_a_real_time_namespace_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.db");

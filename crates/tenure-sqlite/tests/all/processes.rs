@@ -199,8 +199,8 @@ async fn without_the_directory_of_hints_everything_still_works() {
     assert_eq!(granted(Player::new(&store, "other", 2).acquire("e").await).term, term(2));
 }
 
+#[needs(root)]
 #[tokio::test]
-#[ignore = "needs root: makes a pid namespace"]
 async fn needs_root_from_a_real_pid_namespace_nobody_is_proven_dead() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.db");
@@ -228,8 +228,8 @@ fn with_a_boot_id_of_its_own(directory: &std::path::Path) -> Command {
     command
 }
 
+#[needs(root)]
 #[tokio::test]
-#[ignore = "needs root: makes a mount namespace"]
 async fn needs_root_a_boot_id_of_a_container_ends_no_lease_of_the_host_nor_the_other_way_round() {
     let directory = tempfile::tempdir().unwrap();
     for path in ["host.db", "container.db"].map(|name| directory.path().join(name)) {

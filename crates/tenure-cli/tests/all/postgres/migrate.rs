@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::database::{Database, Psql};
 use crate::support::finish;
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_commands_ask_for_a_migration_and_work_after_it() {
     let database = Database::empty();
     for args in [
@@ -55,8 +55,8 @@ fn needs_postgres_commands_ask_for_a_migration_and_work_after_it() {
     assert_eq!((leader.code(), second.code()), (0, 0));
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_what_print_prints_sets_up_the_same() {
     let database = Database::empty();
     // Nobody is asked for it: this host does not exist.
@@ -72,8 +72,8 @@ fn needs_postgres_what_print_prints_sets_up_the_same() {
     assert_eq!(database.run(&["run", "job", "--", "true"]).code, 0);
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_migration_that_can_not_be_says_what_to_do() {
     let database = Database::empty();
     let role = format!("poor_{}", database.schema);
