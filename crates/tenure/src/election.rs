@@ -294,6 +294,11 @@ impl Election {
 }
 
 impl Election {
+    /// The store that it is held on.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        self.inner.candidate.store()
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.inner.shared
     }

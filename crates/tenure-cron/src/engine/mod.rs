@@ -71,7 +71,7 @@ impl Engine {
         let mut writing = TaskSet::new(tasks.clone());
         writing.spawn(work);
         // Listened to before the ledger is read, so that no request falls in between.
-        let mut hints = core.store.hints();
+        let mut hints = core.election.store().hints();
         let mut changes = core.jobs.subscribe();
         let mut engine = Engine {
             writer,

@@ -200,12 +200,12 @@ impl World {
             fault: self.fault,
             process: PROCESSES.fetch_add(1, Ordering::Relaxed),
         };
-        let store: Arc<dyn Store> = host.link.clone();
-        let candidate = Candidate::builder(store.clone()).label(label).runtime(Arc::new(runtime));
+        let candidate =
+            Candidate::builder(host.link.clone()).label(label).runtime(Arc::new(runtime));
         let candidate = candidate.build().expect("the simulation has threads");
         let mut life = Life { proc: proc.clone(), elections: Vec::new(), cron: None, over };
         self.take_part(&candidate, &mut life, plan);
-        self.begin_others(&candidate, &mut life, plan, &store, &host.wall);
+        self.begin_others(&candidate, &mut life, plan, &host.wall);
         lock(&self.hosts)[index].life = Some(life);
     }
 
@@ -240,7 +240,6 @@ impl World {
         candidate: &Candidate,
         life: &mut Life,
         plan: &HostPlan,
-        store: &Arc<dyn Store>,
         wall: &Arc<HostWall>,
     ) {
         let (proc, ttl) = (life.proc.clone(), self.plan.timing.ttl);
@@ -261,7 +260,7 @@ impl World {
             let election = candidate.election("cron").ttl(ttl).build();
             let election = election.expect("the election is sound");
             let tells = proc.clone();
-            let cron = Cron::builder(&election, store.clone())
+            let cron = Cron::builder(&election)
                 .jobs(jobs::jobs(&proc, plan.has_least || proc.is_calm()))
                 .wall(wall.clone())
                 .on_event(move |event| jobs::told(&tells, event))

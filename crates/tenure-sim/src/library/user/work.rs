@@ -160,9 +160,14 @@ async fn let_go(proc: &Arc<Proc>, election: &Election, tenure: Tenure, stay: Sta
 async fn hold_on(proc: &Arc<Proc>, election: &Election, tenure: &Tenure) {
     let mut deadline = proc.clock.peek() + proc.timing.ttl;
     for _ in 0..40 {
+        let slept_at = proc.clock.peek();
         proc.nap().await;
-        // After the nap: if all of the user's code was held up, the lease was renewed meanwhile.
+        // After the nap: if all of the user's code was held up, the lease was renewed meanwhile. It
+        // may have been ended since, and then nobody can tell any more until when it was trusted.
         deadline = deadline.max(tenure.trusted_until());
+        if proc.clock.peek() - slept_at > proc.timing.ttl / 2 {
+            deadline = proc.clock.peek() + proc.timing.ttl;
+        }
         let over = proc.clock.peek() > deadline + proc.timing.ttl;
         let overdue = election.overdue();
         if over && overdue.is_none_or(|overdue| overdue.term != tenure.term()) {
