@@ -22,6 +22,7 @@ impl Slot {
             return;
         }
         self.wish = wish;
+        self.meter.takes_part(wish == Wish::Campaign);
         let input = match wish {
             Wish::Rest => Input::Withdraw,
             Wish::Observe => Input::Observe,
@@ -85,6 +86,7 @@ impl Slot {
         self.change_status(|status| status.stops += stops);
         let idle = self.wish == Wish::Rest && self.machine.is_out();
         self.wish = Wish::Rest;
+        self.meter.takes_part(false);
         if idle {
             self.announcer.done(done, Ok(()));
             return;
