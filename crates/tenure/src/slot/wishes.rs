@@ -53,6 +53,7 @@ impl Slot {
         }
         self.wish = wish;
         self.attempted = self.attempted.min(wish);
+        self.meter.takes_part(wish == Wish::Campaign);
         let input = match wish {
             Wish::Rest => Input::Withdraw,
             Wish::Observe => Input::Observe,
@@ -133,6 +134,7 @@ impl Slot {
         // There will be no attempt.
         self.answer_first(Wish::Campaign, None);
         (self.wish, self.attempted) = (Wish::Rest, Wish::Rest);
+        self.meter.takes_part(false);
         if idle {
             self.announcer.done(done, Ok(()));
             return;
