@@ -8,4 +8,5 @@ mod sabotage;
 mod scenarios;
 mod simulator;
 mod stepper;
+mod vectors;
 mod whole_library;
