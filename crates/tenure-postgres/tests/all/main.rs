@@ -29,6 +29,7 @@ mod once;
 mod pooler;
 mod row_lock;
 mod rows;
+mod rpc;
 mod table_clients;
 mod tls;
 mod trouble;
