@@ -23,7 +23,7 @@ use crate::metrics::Meter;
 use crate::relay::{Notice, ROOM_FOR_CHANGES};
 use crate::sabotage::Fault;
 use crate::schedule::{Schedule, Timer};
-use crate::shared::{Phase, Reign, Shared, Status, set_silently};
+use crate::shared::{Phase, Reign, Shared, Status};
 use crate::telemetry::Telemetry;
 use crate::telling::{not_released, runtime_gone, still_running, unresponsive};
 use crate::{Event, Leader};
@@ -142,7 +142,10 @@ impl Slot {
     /// An answer from the store, or silence turned into one.
     pub(crate) fn reply(&mut self, now: Time, sent_at: Time, reply: Reply, io: &mut Io<'_>) {
         self.ticket = None;
-        let (outcome, error) = reply.into_outcome();
+        let (mut outcome, error) = reply.into_outcome();
+        if self.shared.faults.has(Fault::StoreClockUnread) {
+            forget_store_clock(&mut outcome);
+        }
         self.meter.replied(now, sent_at, &outcome);
         self.store_answered(error.as_ref());
         if let Some(error) = &error {
@@ -249,7 +252,7 @@ impl Slot {
     }
 
     fn change_status(&self, change: impl FnOnce(&mut Status)) {
-        set_silently(&self.shared.status, change);
+        self.shared.status.set_silently(change);
         self.announcer.status_changed(&self.shared);
     }
 
@@ -481,5 +484,14 @@ impl Slot {
         let acts = self.shared.emit(at, event);
         self.announcer.feeds_changed(&self.shared);
         acts
+    }
+}
+
+/// For a fault on purpose.
+fn forget_store_clock(outcome: &mut Outcome) {
+    match outcome {
+        Outcome::Granted(grant) => grant.store_clock = None,
+        Outcome::Refused(sight) | Outcome::Seen(sight) => sight.store_clock = None,
+        Outcome::Unknown => {}
     }
 }

@@ -49,6 +49,31 @@ pub fn soak(
     }
 }
 
+/// The first seed among these that is not the same twice, if there is one.
+pub fn differs(first: &Options, count: u64, threads: usize) -> Option<u64> {
+    let (next, found) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return;
+            }
+            let options = Options { seed: first.seed + index, ..*first };
+            let (one, other) = (run(&options), run(&options));
+            if (one.trace, one.seen, &one.violation) != (other.trace, other.seen, &other.violation)
+            {
+                found.fetch_min(index, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(work);
+        }
+    });
+    Some(found.into_inner()).filter(|index| *index < count).map(|index| first.seed + index)
+}
+
 /// Runs a failing seed again, writes its transcript below `dir`, and says it all in a few lines.
 pub fn explain(options: &Options, dir: &Path) -> String {
     let run = run(&Options { record: true, ..*options });
