@@ -103,6 +103,16 @@ pub(crate) fn may_not_migrate(config: &PostgresConfig, error: tokio_postgres::Er
     new(ErrorKind::Denied, message).caused_by(error)
 }
 
+/// What a migration could not put right (P8).
+pub(crate) fn differs(config: &PostgresConfig, what: &[String]) -> Error {
+    let (address, what) = (config.address(), what.join("; "));
+    let message = format!(
+        "{address} is not as tenure made it, and could not be put right: {what}; drop what is \
+         wrong, then run `tenure migrate` again"
+    );
+    new(ErrorKind::Config, message)
+}
+
 /// What went wrong without a word of the server's.
 fn unsaid(address: &str, causes: &str) -> (ErrorKind, String) {
     let has = |part: &str| causes.contains(part);

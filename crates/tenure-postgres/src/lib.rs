@@ -27,6 +27,7 @@ mod passfile;
 mod privileges;
 mod random;
 mod session;
+mod shape;
 mod store;
 pub mod tick;
 mod tls;

@@ -30,6 +30,7 @@ mod migrations;
 mod moving;
 mod once;
 mod pooler;
+mod repairs;
 mod row_lock;
 mod rows;
 mod rpc;
