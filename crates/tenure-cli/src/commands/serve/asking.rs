@@ -14,8 +14,8 @@ use crate::store::{Opened, StoreChoice};
 /// How often the store is asked which elections there are.
 const LIST_EVERY: Duration = Duration::from_secs(5);
 
-/// How much longer the pause is than the answer took: to list all elections costs some stores a look
-/// at all their keys.
+/// How much longer the pause is than the answer took: to list all elections costs some stores a
+/// look at all their keys.
 const REST: u32 = 20;
 
 /// What came of asking.
