@@ -220,11 +220,13 @@ fn compare(expected: &Things, found: &Things) -> Vec<Difference> {
 
 #[cfg(test)]
 mod tests {
+    use tenure_needs::needs;
+
     use super::*;
 
     /// With `TENURE_WRITE_SHAPE=1` it writes the file anew.
+    #[needs(postgres)]
     #[tokio::test(flavor = "multi_thread")]
-    #[ignore = "needs a PostgreSQL server"]
     async fn needs_postgres_the_shape_is_that_of_a_fresh_migration() {
         let schema = format!("shape_{}", std::process::id());
         let url = tenure_testbed::postgres::server();

@@ -43,8 +43,8 @@ const CHANGES: [(&str, &str); 12] = [
     ),
 ];
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_what_others_changed_is_told_and_put_right() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -77,8 +77,8 @@ async fn needs_postgres_what_others_changed_is_told_and_put_right() {
 
 /// The printed script puts right what people change most, waits for nobody for long, and may run
 /// inside of a transaction, as some editors have it.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_printed_script_puts_right_and_tries_again() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -103,8 +103,8 @@ async fn needs_postgres_the_printed_script_puts_right_and_tries_again() {
     assert_eq!(store.differences().await.unwrap(), [""; 0]);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_older_functions_keep_their_rights_and_take_the_place_of_others() {
     let server = common::server();
     let place = Place::empty(&server);
@@ -149,8 +149,8 @@ async fn needs_postgres_older_functions_keep_their_rights_and_take_the_place_of_
     admin.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_constraint_that_keeps_leases_out_is_named() {
     let server = common::server();
     for (constraint, name) in [
