@@ -9,13 +9,16 @@
 pub mod certificates;
 mod clock;
 pub mod ops;
+mod player;
 pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod redis;
+pub mod redis_sets;
 mod replies;
 mod wait;
 
 pub use clock::fake_wall_clock;
+pub use player::Player;
 pub use replies::{granted, refused, unknown};
 pub use wait::{PATIENCE, eventually, now, real_wait, until};

@@ -9,7 +9,9 @@ use tenure_core::{ErrorKind, Hint, Name, Op, Reply, Store};
 use tenure_redis::{RedisConfig, RedisStore, Settle};
 
 use crate::common::fleet::{ClusterSet, PASSWORD, documented_acl};
-use crate::common::{self, Player, Server, granted, ms, now, player, refused, unknown, wait};
+use crate::common::{
+    self, Player, Server, Stores as _, granted, ms, now, player, refused, unknown, wait,
+};
 
 const TTL: Duration = Duration::from_secs(2);
 

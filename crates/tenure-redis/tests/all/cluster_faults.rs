@@ -16,7 +16,7 @@ use tenure_redis::{RedisConfig, RedisStore, Settle};
 use tokio::time::timeout;
 
 use crate::common::fleet::{ClusterSet, PASSWORD};
-use crate::common::{self, Player, Server, granted, ms, now, player, unknown, wait};
+use crate::common::{self, Player, Server, Stores as _, granted, ms, now, player, unknown, wait};
 
 const TTL: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(30);
