@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::judge::Seen;
+use super::judge::{Seen, Violation};
 use super::plan::Options;
 use super::world::run;
 
@@ -30,8 +30,9 @@ pub fn soak(
             }
             let run = run(&Options { seed: first.seed + index, ..*first });
             seen.add(&run.seen);
-            if run.violation.is_some() {
+            if let Some(violation) = run.violation {
                 failed.fetch_min(index, Ordering::Relaxed);
+                complain(first.seed + index, &violation);
             }
             progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         }
@@ -47,6 +48,12 @@ pub fn soak(
         u64::MAX => Ok(total),
         index => Err(Options { seed: first.seed + index, ..*first }),
     }
+}
+
+/// At once and as it was: should the seed not show it again, that is a bug of the simulation.
+#[expect(clippy::print_stderr, reason = "for people who watch a run")]
+fn complain(seed: u64, violation: &Violation) {
+    eprintln!("library seed {seed}: {violation}");
 }
 
 /// The first seed among these that is not the same twice, if there is one.
