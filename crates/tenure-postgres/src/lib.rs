@@ -8,6 +8,7 @@ mod config;
 mod connection;
 mod connector;
 mod elections;
+mod environment;
 mod error;
 pub mod fence;
 #[cfg(feature = "drill")]
