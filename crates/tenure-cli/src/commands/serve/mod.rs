@@ -12,7 +12,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::PrometheusHandle;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tenure::Election;
-use tenure_http::{Listen, Listener, Server, Sidecar, Token};
+use tenure_http::{Limits, Listen, Listener, Server, Sidecar, Token};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -38,7 +38,7 @@ pub(crate) async fn run(
     out: &Output,
 ) -> Result<Exit, Failure> {
     let notifier = Arc::new(Notifier::from_env());
-    raise_descriptors();
+    let limits = Limits::default().within_descriptors(raise_descriptors());
     // Before anything is held, so that a port in use costs nothing.
     let listeners = listen(options)?;
     let recorder = metrics::install()?;
@@ -58,7 +58,7 @@ pub(crate) async fn run(
     }
     let (end, ended) = oneshot::channel::<()>();
     let mut server = JoinSet::new();
-    server.spawn(Server::new(sidecar.clone()).run(listeners, async {
+    server.spawn(Server::new(sidecar.clone()).limits(limits).run(listeners, async {
         let _gone = ended.await;
     }));
     let mut tasks = JoinSet::new();
@@ -106,13 +106,19 @@ async fn tell_alive(notifier: Arc<Notifier>, elections: watch::Receiver<Vec<Elec
 }
 
 /// Lets this process have as many descriptors as it may: the usual 1,024 are fewer than the
-/// connections that it takes. It has no children that would inherit that.
-fn raise_descriptors() {
+/// connections that it takes. It has no children that would inherit that. Tells how many it has.
+fn raise_descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::debug!(%error, "the limit on descriptors stays as it is");
     }
+    descriptors()
+}
+
+/// How many descriptors this process may have.
+pub(super) fn descriptors() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// The sockets of systemd if it opened any, else those that were asked for.

@@ -53,7 +53,8 @@ fn metrics_are_there_for_the_elections_of_a_class() {
     let instance = Instance::start(&place, "web-1", &more);
     let text = eventually("both are led", || {
         let text = instance.get("/metrics").body;
-        (text.matches("\"} 1\n").count() >= 4).then_some(text)
+        let led = text.lines().filter(|line| line.starts_with("leader_is_leader{"));
+        (led.filter(|line| line.ends_with(" 1")).count() == 2).then_some(text)
     });
     for line in [
         "leader_acquired_total{key_class=\"billing\",election=\"billing:a\"} 1",
@@ -159,6 +160,33 @@ fn a_unix_socket_needs_no_token_and_is_for_its_owner_alone() {
     process.signal(Signal::TERM);
     assert_eq!(process.code(), 0);
     assert!(!path.exists(), "it is cleaned up");
+}
+
+#[test]
+fn health_is_answered_by_a_process_with_few_descriptors() {
+    let place = Place::new();
+    for (command, says) in [
+        ("serve -e job --listen 127.0.0.1:0", "listening on http://"),
+        ("run job --observe 127.0.0.1:0 -- sleep 99", "metrics and health at http://"),
+    ] {
+        let script = format!("ulimit -n 200; exec \"$0\" {command}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).arg(crate::common::tenure()).env("TENURE_STORE", place.url());
+        let mut process = Process::new(&mut shell);
+        let line = process.line(says);
+        let at: std::net::SocketAddr = line.rsplit("http://").next().unwrap().parse().unwrap();
+        let mut idle = Vec::new();
+        while idle.len() < 250 {
+            idle.push(std::net::TcpStream::connect(at).unwrap());
+        }
+        assert_eq!(http::get(at, "/healthz").unwrap().status, 200, "{command}");
+        idle[0].set_nonblocking(true).unwrap();
+        let first = idle[0].peek(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(first, Err(std::io::ErrorKind::WouldBlock), "the idle ones are still there");
+        drop(idle);
+        process.signal(Signal::TERM);
+        process.code();
+    }
 }
 
 #[test]
