@@ -83,7 +83,8 @@ fn needs_postgres_terms_are_raised_by_what_print_prints() {
     let postgres = Postgres::connect();
     let (place, schema) = (Place::new(), format!("raised_{}", std::process::id()));
     let url = format!("{}?schema={schema}", postgres.url);
-    let printed = tenure(&place, &url, &["migrate", "--print", "--terms-above", "1794960000123"]);
+    let printed =
+        tenure(&place, &url, &["migrate", "--print=sql", "--terms-above", "1794960000123"]);
     assert_eq!((printed.code, printed.err.as_str()), (0, ""));
     for _ in 0..2 {
         postgres.run(&printed.out);

@@ -78,7 +78,7 @@ async fn needs_postgres_unix_sockets_password_files_and_scram_let_us_in() {
     let open_to_all = open(&named).check().await.unwrap_err();
     assert!(open_to_all.message().contains("chmod 0600"), "{open_to_all}");
     let bound = open(&in_url.replace('?', "?channel_binding=require&")).check().await.unwrap_err();
-    assert!(bound.message().contains("leave that out"), "{bound}");
+    assert!(bound.message().contains("it needs TLS"), "{bound}");
 }
 
 #[needs(postgres)]
@@ -111,6 +111,15 @@ async fn needs_postgres_certificates_of_clients_let_us_in_and_others_do_not() {
     let session = common::Session::open(&server.url("postgres")).await;
     session.run("CREATE ROLE certified LOGIN; CREATE ROLE twice LOGIN PASSWORD 'right'").await;
     session.run("GRANT ALL ON ALL TABLES IN SCHEMA public TO certified, twice").await;
+
+    // Managed services put it into the URL that they hand out.
+    session.run("CREATE ROLE bound LOGIN PASSWORD 'right'").await;
+    session.run("GRANT ALL ON ALL TABLES IN SCHEMA public TO bound").await;
+    let bound = format!("postgres://bound:right@localhost:{}/postgres", server.port);
+    leads(&format!("{bound}?sslmode=require&channel_binding=require"), "bound").await;
+    let disabled = format!("{bound}?sslmode=disable&channel_binding=require");
+    let error = open(&disabled).check().await.unwrap_err();
+    assert!(error.message().contains("it needs TLS"), "{error}");
 
     let verify = format!("sslmode=verify-full&sslrootcert={root}");
     let at = |user: &str, options: &str| {

@@ -11,4 +11,5 @@ mod sabotage;
 mod scenarios;
 mod simulator;
 mod stepper;
+mod vectors;
 mod whole_library;

@@ -67,6 +67,13 @@ fn needs_postgres_what_print_prints_sets_up_the_same() {
     for _ in 0..2 {
         Psql::start(&database.server).script(&printed.out).unwrap();
     }
+    // As in `tenure migrate --print | psql`: an error is one for the shell, too.
+    let wrong = printed.out.replace("CREATE TABLE", "CREATE TABEL");
+    let mut psql = std::process::Command::new("psql");
+    let psql = psql.arg("-q").arg(&database.server).stdin(std::process::Stdio::piped());
+    let mut psql = psql.stderr(std::process::Stdio::null()).spawn().unwrap();
+    std::io::Write::write_all(&mut psql.stdin.take().unwrap(), wrong.as_bytes()).unwrap();
+    assert_eq!(psql.wait().unwrap().code(), Some(3));
     let done = database.run(&["migrate"]);
     assert!(done.err.contains("is up to date"), "{done:?}");
     assert_eq!(database.run(&["run", "job", "--", "true"]).code, 0);

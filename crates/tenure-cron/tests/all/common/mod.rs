@@ -119,7 +119,7 @@ impl World {
         let (told, jumpy) = (events.clone(), self.jumpy.clone());
         let told_at: Arc<Mutex<Vec<i64>>> = Arc::default();
         let (turns, noted) = (self.turns.clone(), told_at.clone());
-        let cron = Cron::builder(&election, moody.clone())
+        let cron = Cron::builder(&election)
             .jobs(jobs)
             .clock(Arc::new(clock))
             .wall(Arc::new(self.wall.clone()))

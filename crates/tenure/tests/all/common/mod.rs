@@ -133,6 +133,8 @@ pub(crate) enum Mood {
     Blocking,
     /// Calls that only read never return.
     HangingReads,
+    /// Calls with an op of this verb wait for another mood, and are carried out then.
+    Holding(&'static str),
 }
 
 /// A store in moods, which also counts its calls. It keeps no ledger, and carries messages if told.
@@ -184,6 +186,13 @@ impl Store for Moody {
                     std::future::pending().await
                 }
                 Mood::Well | Mood::HangingReads => self.inner.apply(ops).await,
+                Mood::Holding(verb) => {
+                    if ops.iter().any(|op| op.verb() == verb) {
+                        let mut changes = self.mood.subscribe();
+                        drop(changes.wait_for(|now| *now != mood).await);
+                    }
+                    self.inner.apply(ops).await
+                }
                 Mood::Hanging => std::future::pending().await,
                 Mood::Failing => fail(ErrorKind::Unavailable, "out of order"),
                 Mood::Denying => fail(ErrorKind::Denied, "go away"),
