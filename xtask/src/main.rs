@@ -20,6 +20,7 @@ mod mutants;
 mod packages;
 mod process;
 mod pypi;
+mod python;
 mod report;
 mod servers;
 mod spdx;

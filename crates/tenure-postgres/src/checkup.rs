@@ -223,7 +223,13 @@ async fn privileges(tables: &PostgresStore, essential: bool, report: &mut Report
 
 async fn migrations(tables: &PostgresStore, essential: bool, denied: bool, report: &mut Report) {
     match tables.check().await {
-        Ok(()) => report.fact("migrations", "all applied"),
+        Ok(()) => {
+            report.fact("migrations", "all applied");
+            // Without the rights names are shown in another way.
+            if !denied {
+                differences(tables, report).await;
+            }
+        }
         // It was said what is missing, and that is not the migrations.
         Err(error) if denied && error.kind() == ErrorKind::Denied => {
             report.fact("migrations", "this role may not see them");
@@ -237,6 +243,19 @@ async fn migrations(tables: &PostgresStore, essential: bool, denied: bool, repor
             "migrations",
             "not applied; elections work without, the fence, durable messages and cron don't",
         ),
+    }
+}
+
+/// What others have changed of it since (P8).
+async fn differences(tables: &PostgresStore, report: &mut Report) {
+    let Ok(differs) = tables.differences().await else { return };
+    report.fact("shape", if differs.is_empty() { "as tenure made it" } else { "changed since" });
+    if !differs.is_empty() {
+        report.find(
+            Finding::new(Level::Safety, differs.join("; "))
+                .because("the rules of leases and terms are kept by these")
+                .so("run `tenure migrate` as the owner of the database"),
+        );
     }
 }
 

@@ -185,18 +185,33 @@
     }
   };
 
+  const empty = document.getElementById("empty");
+  const showEmpty = () => { empty.hidden = elections.size > 0; };
+
+  const drop = (name) => {
+    const entry = elections.get(name);
+    if (entry) { entry.card.remove(); elections.delete(name); }
+  };
+
   const take = (event, data) => {
     if (event === "snapshot") {
+      empty.textContent = data.waiting
+        ? "The store does not answer yet, so nothing is known of any election. It is asked again and again."
+        : "There is no election here yet.";
       const names = new Set(data.elections.map((state) => state.election));
-      for (const [name, entry] of elections) {
-        if (!names.has(name)) { entry.card.remove(); elections.delete(name); }
-      }
-      document.getElementById("empty").hidden = names.size > 0;
+      for (const name of [...elections.keys()]) if (!names.has(name)) drop(name);
       for (const state of data.elections) { show(state); loadHistory(state.election); }
+      showEmpty();
+      return;
+    }
+    if (event === "forgotten") {
+      drop(data.election);
+      showEmpty();
       return;
     }
     show(data.state);
-    if (["elected", "draining", "stepped_down", "leader_changed"].includes(event)) loadHistory(data.election);
+    showEmpty();
+    if (["watched", "elected", "draining", "stepped_down", "leader_changed"].includes(event)) loadHistory(data.election);
   };
 
   // By hand and not by EventSource, which can't send the token.

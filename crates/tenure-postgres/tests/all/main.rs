@@ -5,6 +5,9 @@
     reason = "helpers of tests are tests, and tell what they saw"
 )]
 
+#[macro_use]
+extern crate tenure_needs;
+
 mod access;
 mod advisory_common;
 mod advisory_conformance;
@@ -27,6 +30,7 @@ mod migrations;
 mod moving;
 mod once;
 mod pooler;
+mod repairs;
 mod row_lock;
 mod rows;
 mod rpc;

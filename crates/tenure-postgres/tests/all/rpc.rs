@@ -92,8 +92,8 @@ async fn renew(session: &Session, candidate: &str, term: i32) -> Result<Answer, 
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_role_without_rights_on_tables_leads_renews_and_releases() {
     let server = common::server();
     let (place, _) = supabase(&server).await;
@@ -160,8 +160,8 @@ async fn needs_postgres_a_role_without_rights_on_tables_leads_renews_and_release
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_calls_wait_for_nobody_and_take_nothing_from_a_fence() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -191,8 +191,8 @@ async fn needs_postgres_calls_wait_for_nobody_and_take_nothing_from_a_fence() {
     until("it is to be had", || async { lead(&client, "b", 0, 1).await.granted }).await;
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_calls_are_durable_and_tell_others_and_spoil_no_transaction() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -244,8 +244,8 @@ async fn needs_postgres_calls_are_durable_and_tell_others_and_spoil_no_transacti
 }
 
 /// Terms that do not fit are in the base; these clients have the column, which the fence takes.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_terms_above_all_integers_stay_integers_there() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -263,8 +263,8 @@ async fn needs_postgres_terms_above_all_integers_stay_integers_there() {
     assert_eq!(lead(&client, "a", 2, 4).await.term, 3);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_an_election_by_an_advisory_lock_is_not_to_be_had() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -281,8 +281,8 @@ async fn needs_postgres_an_election_by_an_advisory_lock_is_not_to_be_had() {
 }
 
 /// What the guide says of `anon`: nothing of tenure's is left to it, and all that is not tenure's.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_guide_leaves_anon_nothing_of_tenure_and_all_of_the_rest() {
     let server = common::server();
     let (place, admin) = supabase(&server).await;
@@ -326,8 +326,8 @@ async fn needs_postgres_the_guide_leaves_anon_nothing_of_tenure_and_all_of_the_r
     assert!(anon.contains("tenure_renew") && !anon.contains("tenure_release"), "{anon}");
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_function_of_the_guide_writes_while_its_term_is_the_latest() {
     let server = common::server();
     let (place, admin) = supabase(&server).await;
