@@ -6,7 +6,7 @@ use crate::binaries::{self, Binary};
 use crate::cargo;
 use crate::report::Counts;
 use crate::test::{Job, StepRun, Verdict};
-use crate::{features, licences, system, tidy, toy, valkey};
+use crate::{features, licences, python, system, tidy, toy, valkey};
 
 /// How many test binaries run at the same time: most of them mostly wait.
 const AT_ONCE: usize = 2;
@@ -42,6 +42,7 @@ pub(crate) const STEPS: &[Step] = &[
     beside("valkey", "tests of the Redis store on Valkey", valkey::step),
     beside("docs", "the documentation has no warnings", docs),
     beside("features", "every set of features", features::step),
+    slow("python", "the package for Python, on servers of its own", python::step),
     slow("sidecar", "the page in a browser, the rules, the description", system::sidecar_step),
     slow("licences", "licences, banned crates and sources", licences::step),
 ];

@@ -1,6 +1,7 @@
 //! Work that is run while this instance leads: it is told to stop, waited for, and dropped in time.
 
-use std::future::Future;
+use std::convert::Infallible;
+use std::future::{Future, pending};
 use std::sync::Arc;
 
 use tenure_core::{Error, ErrorKind};
@@ -101,6 +102,38 @@ impl Election {
         Ok(())
     }
 
+    /// Makes renewals depend on the returned future being polled, for as long as it exists: for
+    /// those who act on [`is_leader`](Election::is_leader) and do so on one thread or event loop. A
+    /// lease is then not kept alive while that one is blocked, as it is not for work that waits in
+    /// [`Tenure::lost`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future ends the dependence.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use tenure::{Election, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+    /// let election = Election::builder("invoices", Arc::new(MemoryStore::new())).start().await?;
+    /// let vouching = tokio::spawn(election.vouch());
+    /// // From here on, whatever blocks this runtime for long loses the leadership.
+    /// # vouching.abort();
+    /// # election.stop().await
+    /// # }
+    /// ```
+    pub fn vouch(&self) -> impl Future<Output = Infallible> + Send + use<> {
+        // Now, and not when it is polled first: who never polls it is blocked.
+        let shared = &self.inner.shared;
+        let bell = shared.is_here().then(|| shared.pulses.listen());
+        async move {
+            match bell {
+                Some(bell) => bell.answer().await,
+                None => pending().await,
+            }
+        }
+    }
+
     /// Takes part from here on, until the election is stopped.
     fn take_part(&self) -> Result<TakingPart<'_>, Error> {
         self.check_process()?;
@@ -159,11 +192,10 @@ impl Election {
         let shared = &self.inner.shared;
         let reign = shared.reign_if(|| shared.leads()).filter(|reign| reign.enter())?;
         let working = Working { inner: &self.inner, reign };
-        let mut phase = working.reign.phase.subscribe();
         let pulse = self.inner.shared.pulses.listen();
         tokio::select! {
             biased;
-            _ = phase.wait_for(|phase| matches!(phase, Phase::Over(_))) => None,
+            _ = working.reign.phase.wait_for(|phase| matches!(phase, Phase::Over(_))) => None,
             never = pulse.answer() => match never {},
             value = work => working.is_current().then_some(value),
         }

@@ -393,6 +393,31 @@ async fn a_blocked_runtime_does_not_keep_the_lease_alive() {
     blocked.join().unwrap();
 }
 
+/// Nobody but a reader of `is_leader` works here, and nobody polls what vouches for it.
+#[tokio::test]
+async fn a_lease_is_not_kept_for_those_who_do_not_vouch_any_more() {
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
+    let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
+    let renewals = || store.verbs().iter().filter(|verb| **verb == "renew").count();
+    let mut vouching = Box::pin(election.vouch());
+    tokio::select! {
+        never = &mut vouching => match never {},
+        () = world.pass_until(|| renewals() >= 5) => {}
+    }
+    assert!(election.is_leader());
+    let next = world.election("b").start().await.unwrap();
+    world.pass_until(|| next.is_leader()).await;
+    assert!(!election.is_leader());
+    next.stop().await.unwrap();
+    // Without the promise it is nobody's business.
+    drop(vouching);
+    world.pass_until(|| election.is_leader()).await;
+    let before = renewals();
+    world.pass_until(|| renewals() >= before + 5).await;
+    assert!(election.is_leader());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_that_is_gone_does_not_keep_the_lease_alive() {
     let world = World::new();

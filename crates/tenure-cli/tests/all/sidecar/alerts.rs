@@ -179,8 +179,8 @@ fn pair(count: usize) -> Fleet {
     fleet
 }
 
+#[needs(promtool)]
 #[test]
-#[ignore = "needs promtool"]
 fn needs_promtool_a_healthy_fleet_alarms_nobody() {
     const MANY: usize = 20;
     let mut fleet = pair(MANY);
@@ -209,8 +209,8 @@ fn needs_promtool_a_healthy_fleet_alarms_nobody() {
     fleet.fired(".*", &[]);
 }
 
+#[needs(promtool)]
 #[test]
-#[ignore = "needs promtool"]
 fn needs_promtool_a_loop_of_crashes_is_told() {
     let mut fleet = Fleet::new();
     fleet.start("app", "a", &["-e", "solo", "--ttl", "1s"]);
@@ -226,8 +226,8 @@ fn needs_promtool_a_loop_of_crashes_is_told() {
     fleet.fired(".*", &expected);
 }
 
+#[needs(promtool)]
 #[test]
-#[ignore = "needs promtool"]
 fn needs_promtool_one_election_that_flaps_is_told_among_many() {
     let mut fleet = pair(20);
     fleet.scrape_rounds(2);
@@ -240,8 +240,8 @@ fn needs_promtool_one_election_that_flaps_is_told_among_many() {
     fleet.fired(".*", &["{alertname=\"TenureFlapping\",job=\"app\",key_class=\"many\"}"]);
 }
 
+#[needs(promtool)]
 #[test]
-#[ignore = "needs promtool"]
 fn needs_promtool_one_election_without_a_leader_is_told_among_many() {
     let mut fleet = pair(20);
     fleet.scrape_rounds(2);
@@ -266,8 +266,8 @@ fn needs_promtool_one_election_without_a_leader_is_told_among_many() {
     );
 }
 
+#[needs(promtool)]
 #[test]
-#[ignore = "needs promtool"]
 fn needs_promtool_a_store_that_is_away_is_told_before_leadership_is_lost() {
     let mut fleet = pair(3);
     fleet.scrape_rounds(2);

@@ -32,8 +32,8 @@ fn the_rules_and_the_dashboard_use_metrics_that_exist() {
     }
 }
 
+#[needs(promtool)]
 #[test]
-#[ignore = "needs promtool"]
 fn needs_promtool_the_rules_are_right_and_fire_when_they_should() {
     for args in
         [["check", "rules", "prometheus/rules.yml"], ["test", "rules", "prometheus/rules.test.yml"]]

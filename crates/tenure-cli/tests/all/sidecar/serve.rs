@@ -280,8 +280,8 @@ fn messages_are_json_if_wished() {
 }
 
 /// As Docker and Kubernetes hand secrets to a container.
+#[needs(root)]
 #[test]
-#[ignore = "needs root: mounts a directory"]
 fn needs_root_a_mounted_secret_is_a_token_file() {
     let place = Place::new();
     let token = place.path("token");
