@@ -108,6 +108,20 @@ fn without_elections_it_sees_those_that_begin_later() {
 }
 
 #[test]
+fn it_is_said_once_that_the_store_is_away() {
+    let place = Place::new();
+    let names: Vec<String> = (0..20).map(|number| format!("job-{number}")).collect();
+    let more: Vec<&str> = names.iter().flat_map(|name| ["-e", name.as_str()]).collect();
+    let store = "redis://127.0.0.1:1/0";
+    let mut instance = Instance::start_on(&place, store, "web-1", &more);
+    eventually("all were asked about", || (instance.get("/readyz").status == 200).then_some(()));
+    instance.process.signal(Signal::TERM);
+    let said =
+        instance.process.rest().iter().filter(|line| line.contains("the store can't be used"));
+    assert_eq!(said.count(), 1);
+}
+
+#[test]
 fn it_answers_while_the_store_is_away_at_its_start() {
     // Nobody listens on the port, and never will. The file is new, and somebody has it locked.
     let place = Place::new();
