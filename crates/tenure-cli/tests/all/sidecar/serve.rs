@@ -8,10 +8,10 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::http;
 use super::instance::{Instance, TOKEN};
 use crate::common::eventually;
 use crate::support::{Place, Process, finish};
+use tenure_testbed::http;
 
 #[test]
 fn it_takes_part_and_answers_and_hands_over_when_it_is_told_to_end() {
