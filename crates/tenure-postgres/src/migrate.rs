@@ -18,7 +18,7 @@ use crate::error;
 use crate::{AdvisoryStore, PostgresStore};
 
 /// All migrations, in order. What was published is never edited: a change is a new file.
-const MIGRATIONS: [(i32, &str); 8] = [
+const MIGRATIONS: [(i32, &str); 9] = [
     (1, include_str!("../migrations/0001_init.sql")),
     (2, include_str!("../migrations/0002_rules.sql")),
     (3, include_str!("../migrations/0003_table_clients.sql")),
@@ -27,6 +27,7 @@ const MIGRATIONS: [(i32, &str); 8] = [
     (6, include_str!("../migrations/0006_messages.sql")),
     (7, include_str!("../migrations/0007_ledger.sql")),
     (8, include_str!("../migrations/0008_advisory.sql")),
+    (10, include_str!("../migrations/0010_jobs.sql")),
 ];
 
 /// The oldest server that has all that is used here.

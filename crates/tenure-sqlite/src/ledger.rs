@@ -3,7 +3,8 @@
 use rusqlite::{Connection, OptionalExtension, Row};
 use tenure_core::{
     BoxFuture, Error, ErrorKind, JobProgress, LEDGER_OPEN_MAX, Ledger, LedgerStep, Marked, Name,
-    OnceMark, OnceRecord, OnceStep, Term, Tick, TickEnd, TickRecord, TickState, Transactions,
+    OnceMark, OnceRecord, OnceStep, STEER_AHEAD_MS, Steer, Term, Tick, TickRecord, TickState,
+    Transactions,
 };
 
 use crate::lease::{Round, unix_ms};
@@ -15,6 +16,7 @@ use crate::{error, once};
 pub(crate) enum Call {
     Record { election: Name, term: Term, steps: Vec<LedgerStep> },
     Request { election: Name, job: String },
+    Steer { election: Name, job: String, steer: Steer },
     Open { election: Name, after: Option<Tick> },
     Latest { election: Name },
     History { election: Name, job: Option<String>, limit: usize },
@@ -27,6 +29,7 @@ pub(crate) enum Call {
 pub(crate) enum Answer {
     Marks(Vec<Marked>),
     Requested(Tick),
+    Steered(bool),
     Jobs(Vec<JobProgress>),
     Records(Vec<TickRecord>),
     Key(OnceMark),
@@ -36,7 +39,10 @@ pub(crate) enum Answer {
 impl Call {
     /// Whether it has to wait for SQLite's write lock.
     pub(crate) fn writes(&self) -> bool {
-        matches!(self, Call::Record { .. } | Call::Request { .. } | Call::Once { .. })
+        matches!(
+            self,
+            Call::Record { .. } | Call::Request { .. } | Call::Steer { .. } | Call::Once { .. }
+        )
     }
 }
 
@@ -57,6 +63,11 @@ pub(crate) fn write(round: &mut Round<'_>, call: &Call) -> rusqlite::Result<Answ
             let scheduled: i64 = request.query_row(values, |row| row.get(0))?;
             round.news.announce.push(election.clone());
             Ok(Answer::Requested(Tick::new(job.clone(), scheduled)))
+        }
+        Call::Steer { election, job, steer } => {
+            let known = steer_job(round.conn, election, job, *steer)?;
+            round.news.announce.push(election.clone());
+            Ok(Answer::Steered(known))
         }
         Call::Once { election, term, step } => {
             let writer = StepWriter { conn: round.conn, election, term: *term, now: unix_ms() };
@@ -97,6 +108,8 @@ pub(crate) fn read(conn: &Connection, call: &Call) -> rusqlite::Result<Answer> {
             let progress = |row: &Row<'_>| {
                 let mut progress = JobProgress::new(row.get::<_, String>(0)?, row.get(1)?);
                 progress.schedule = row.get(2)?;
+                progress.paused_unix_ms = row.get(3)?;
+                progress.anew_unix_ms = row.get(4)?;
                 Ok(progress)
             };
             let rows =
@@ -109,10 +122,23 @@ pub(crate) fn read(conn: &Connection, call: &Call) -> rusqlite::Result<Answer> {
         Call::OnceHistory { election, limit } => {
             Ok(Answer::Keys(once::history(conn, election, *limit)?))
         }
-        Call::Record { .. } | Call::Request { .. } | Call::Once { .. } => {
+        Call::Record { .. } | Call::Request { .. } | Call::Steer { .. } | Call::Once { .. } => {
             Ok(Answer::Records(Vec::new()))
         }
     }
+}
+
+/// Whether the job was known, and is as it was asked for.
+fn steer_job(conn: &Connection, of: &Name, job: &str, steer: Steer) -> rusqlite::Result<bool> {
+    let (election, now) = (of.as_str(), unix_ms().unwrap_or(0));
+    let mut change = conn.prepare_cached(include_str!("sql/tick_steer.sql"))?;
+    let ahead = now + STEER_AHEAD_MS;
+    let known = change.execute((election, job, steer.as_str(), now, ahead))? > 0;
+    if known && steer == Steer::FromNow {
+        let mut forget = conn.prepare_cached(include_str!("sql/tick_forget_later.sql"))?;
+        forget.execute((election, job, ahead))?;
+    }
+    Ok(known)
 }
 
 /// The steps of one term, in one transaction.
@@ -144,7 +170,12 @@ impl StepWriter<'_> {
         match step {
             LedgerStep::Claim { tick, again } => self.claim(tick, *again),
             LedgerStep::Start { tick, attempt } => self.start(tick, *attempt),
-            LedgerStep::End { tick, attempt, end } => self.end(tick, *attempt, *end),
+            LedgerStep::End { tick, attempt, end } => {
+                self.leave(tick, *attempt, TickState::Finished(*end))
+            }
+            LedgerStep::Retry { tick, attempt, code } => {
+                self.leave(tick, *attempt, TickState::Retrying { code: *code })
+            }
             LedgerStep::Confirm { tick, attempt } => Ok(match self.find(tick)? {
                 Some(found) if found.state == "ok" && found.attempt == *attempt => done(*attempt),
                 _ => Marked::Refused,
@@ -174,14 +205,22 @@ impl StepWriter<'_> {
             self.note(job, at)?;
             return Ok(done(1));
         }
-        let Some(found) = self.find(tick)? else { return Ok(Marked::Refused) };
-        let attempt = match found.state.as_str() {
-            "requested" => 1,
-            "claimed" if self.is_ours(&found) => return Ok(done(found.attempt)),
-            "claimed" | "started" if again && !self.is_ours(&found) => found.attempt + 1,
-            _ => return Ok(Marked::Refused),
+        let found = self.find(tick)?;
+        let attempt = match &found {
+            // It is not claimed, because the job is paused.
+            None => 1,
+            Some(found) => match found.state.as_str() {
+                "requested" => 1,
+                "claimed" if self.is_ours(found) => return Ok(done(found.attempt)),
+                "claimed" | "started" if again && !self.is_ours(found) => found.attempt + 1,
+                "retrying" => found.attempt + 1,
+                _ => return Ok(Marked::Refused),
+            },
         };
-        if !found.manual {
+        if !found.is_some_and(|found| found.manual) {
+            if self.is_paused(job)? {
+                return Ok(Marked::Paused);
+            }
             self.note(job, at)?;
         }
         let values = (election, job, at, self.term(), attempt, self.now);
@@ -201,9 +240,9 @@ impl StepWriter<'_> {
         }
     }
 
-    fn end(&self, tick: &Tick, attempt: u32, end: TickEnd) -> rusqlite::Result<Marked> {
+    /// A run is over, and the tick is left in this state.
+    fn leave(&self, tick: &Tick, attempt: u32, state: TickState) -> rusqlite::Result<Marked> {
         let Some(found) = self.find(tick)? else { return Ok(Marked::Refused) };
-        let state = TickState::Finished(end);
         if found.state == state.as_str() && self.is_ours(&found) && found.attempt == attempt {
             return Ok(done(attempt));
         }
@@ -232,7 +271,7 @@ impl StepWriter<'_> {
         let Some(found) = self.find(tick)? else { return Ok(Marked::Refused) };
         match found.state.as_str() {
             "abandoned" => {}
-            "requested" => self.finish(tick, TickState::Abandoned)?,
+            "requested" | "retrying" => self.finish(tick, TickState::Abandoned)?,
             "claimed" | "started" if !self.is_ours(&found) => {
                 self.finish(tick, TickState::Abandoned)?;
             }
@@ -245,6 +284,11 @@ impl StepWriter<'_> {
         let (election, job, at) = self.key(tick);
         let values = (election, job, at, state.as_str(), state.code(), self.now);
         self.execute(include_str!("sql/tick_end.sql"), values)
+    }
+
+    fn is_paused(&self, job: &str) -> rusqlite::Result<bool> {
+        let mut paused = self.conn.prepare_cached(include_str!("sql/tick_paused.sql"))?;
+        paused.exists((self.election.as_str(), job))
     }
 
     fn note(&self, job: &str, at: i64) -> rusqlite::Result<()> {
@@ -365,6 +409,21 @@ impl Ledger for SqliteStore {
             let call = Call::Request { election: election.clone(), job: job.to_owned() };
             match self.ask(call, "request").await? {
                 Answer::Requested(tick) => Ok(tick),
+                _ => Err(odd()),
+            }
+        })
+    }
+
+    fn steer<'a>(
+        &'a self,
+        election: &'a Name,
+        job: &'a str,
+        steer: Steer,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let (election, job) = (election.clone(), job.to_owned());
+            match self.ask(Call::Steer { election, job, steer }, "steer").await? {
+                Answer::Steered(known) => Ok(known),
                 _ => Err(odd()),
             }
         })

@@ -9,7 +9,8 @@ use tenure_core::sync::lock;
 use tenure_core::{
     Acknowledged, BoxFuture, ChannelBacklog, Channels, Checkup, DeadLetter, Elections, Expiry,
     Hints, Inbox, JobProgress, Ledger, LedgerStep, Limits, Marked, Migrate, OnceMark, OnceRecord,
-    OnceStep, Op, Post, Posted, Reply, Store, Taken, Tick, TickRecord, Transactions, Witness,
+    OnceStep, Op, Post, Posted, Reply, Steer, Store, Taken, Tick, TickRecord, Transactions,
+    Witness,
 };
 use tenure_testkit::{FaultStore, ManualClock};
 
@@ -384,6 +385,15 @@ impl Ledger for Link {
         job: &'a str,
     ) -> BoxFuture<'a, Result<Tick, Error>> {
         Box::pin(self.carry(self.memory().request(election, job)))
+    }
+
+    fn steer<'a>(
+        &'a self,
+        election: &'a Name,
+        job: &'a str,
+        steer: Steer,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(self.carry(self.memory().steer(election, job, steer)))
     }
 
     fn open<'a>(
