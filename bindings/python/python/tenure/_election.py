@@ -119,6 +119,7 @@ class Election(_native.Election):
         self._vouching: Watch | None = None
         self._server: Server | None = None
         self._started = False
+        self._stops = 0
         self._stopped: asyncio.Event | None = None
         self._feeds: weakref.WeakSet[Events] = weakref.WeakSet()
 
@@ -153,6 +154,7 @@ class Election(_native.Election):
             return
         self._bind()
         self._started = False
+        self._stops += 1
         try:
             await wait(self._stop())
         finally:
@@ -473,6 +475,7 @@ class Reigns(AsyncIterator[Reign]):
 
     def __init__(self, election: Election) -> None:
         self._election = election
+        self._stops = election._stops
         self._last: Reign | None = None
 
     async def __anext__(self) -> Reign:
@@ -480,8 +483,8 @@ class Reigns(AsyncIterator[Reign]):
         if last is not None:
             self._last = None
             last._close()
-            if not election._started:
-                raise StopAsyncIteration
+        if election._stops != self._stops:
+            raise StopAsyncIteration
         await election._begin()
         try:
             native = cast(_native.Reign, await wait(election._campaign()))
