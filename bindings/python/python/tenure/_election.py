@@ -122,6 +122,7 @@ class Election(_native.Election):
         self._stops = 0
         self._stopped: asyncio.Event | None = None
         self._feeds: weakref.WeakSet[Events] = weakref.WeakSet()
+        self._handles: weakref.WeakSet[Reign] = weakref.WeakSet()
 
     @property
     def timing(self) -> Timing:
@@ -400,6 +401,12 @@ class Election(_native.Election):
         self._vouching = watch(self._vouch(), lambda value, error: None)
         self._server = Server(self, self._find)
 
+    def _let_go(self) -> None:
+        """The interpreter ends. On a loop that does not run, no work goes on any more."""
+        if self._loop is None or not self._loop.is_running():
+            for reign in list(self._handles):
+                reign._close()
+
     def _end(self) -> None:
         if self._vouching is not None:
             self._vouching.close()
@@ -491,6 +498,7 @@ class Reigns(AsyncIterator[Reign]):
         except StoppedError:
             raise StopAsyncIteration from None
         self._last = Reign(native)
+        election._handles.add(self._last)
         return self._last
 
 
