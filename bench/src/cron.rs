@@ -26,11 +26,10 @@ pub(crate) fn run_1000_jobs(engine: Engine, at_once: bool) -> Result<Section> {
     let _in_runtime = runtime.enter();
     let store = ground.open()?;
     runtime.block_on(async {
-        let election = Election::builder(&ground.election, store.clone()).build()?;
+        let election = Election::builder(&ground.election, store).build()?;
         let late: Arc<Mutex<Vec<Duration>>> = Arc::default();
         let jobs = (0..JOBS).map(|number| job(number, at_once, &late));
-        let cron =
-            Cron::builder(&election, store).jobs(jobs.collect::<Result<Vec<_>>>()?).build()?;
+        let cron = Cron::builder(&election).jobs(jobs.collect::<Result<Vec<_>>>()?).build()?;
         let running = tokio::runtime::Handle::current().spawn(async move { cron.run().await });
         pass(Duration::from_secs(3)).await?;
         lock(&late).clear();

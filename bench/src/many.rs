@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
-use tenure::core::{
-    BoxFuture, Channels, Checkup, Elections, Hints, Ledger, Migrate, Op, Reply, Witness,
-};
-use tenure::{BootClock, Candidate, Clock, Election, Store, StoreInfo};
+use tenure::core::{BoxFuture, Op, Reply};
+use tenure::{BootClock, Candidate, Clock, Election, Store};
 use tokio::task::JoinSet;
 
 use crate::ground::{Engine, Ground};
@@ -144,35 +142,5 @@ impl Store for Counting {
         self.store.apply(ops)
     }
 
-    fn hints(&self) -> Box<dyn Hints> {
-        self.store.hints()
-    }
-
-    fn info(&self) -> StoreInfo {
-        self.store.info()
-    }
-
-    fn channels(&self) -> Option<&dyn Channels> {
-        self.store.channels()
-    }
-
-    fn ledger(&self) -> Option<&dyn Ledger> {
-        self.store.ledger()
-    }
-
-    fn elections(&self) -> Option<&dyn Elections> {
-        self.store.elections()
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        self.store.witness()
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        self.store.checkup()
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        self.store.migrate()
-    }
+    tenure::core::forward!(store: hints, info, faces);
 }

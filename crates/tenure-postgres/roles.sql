@@ -36,6 +36,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tenure_apply,
     :"schema".tenure_backlog,
     :"schema".tenure_base_for,
+    :"schema".tenure_call,
     :"schema".tenure_channel_key,
     :"schema".tenure_cron_request,
     :"schema".tenure_durably,
@@ -53,10 +54,13 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tenure_post,
     :"schema".tenure_post_all,
     :"schema".tenure_refuse_other,
+    :"schema".tenure_release,
+    :"schema".tenure_renew,
     :"schema".tenure_replay,
     :"schema".tenure_take,
     :"schema".tenure_term,
     :"schema".tenure_tick,
+    :"schema".tenure_try_lead,
     :"schema".tenure_unix_ms,
     :"schema".tenure_warm_up
 TO :"app";

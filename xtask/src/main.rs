@@ -50,6 +50,7 @@ usage: cargo xtask COMMAND
   sim [--seeds N | --seed S]   run the simulator of the machine for long, or replay one seed
   sim library [--seeds N | --seed S]
                                the same with the whole library
+  vectors                      write the vectors that the engines of the drop-ins replay
   mutants [GROUP...]           see whether tests notice small changes; goes on where it stopped
     --shard K/N                one part of them, counted from 0
     --file PART                only files whose path contains this
@@ -87,6 +88,7 @@ fn run(args: &[String]) -> Result<bool> {
         ("bench", names) => bench::run(names),
         ("drill", args) => drill::run(args),
         ("sim", args) => sim(args),
+        ("vectors", []) => vectors(),
         ("mutants", args) => mutants::run(args),
         ("miri", []) => miri::run(),
         ("up", [name]) => servers::up(name),
@@ -98,7 +100,7 @@ fn run(args: &[String]) -> Result<bool> {
         ("features", []) => features::run(),
         ("fmt", []) => cargo::passthrough(&["fmt", "--all"]),
         ("help" | "--help" | "-h", []) => run(&[]),
-        ("tidy" | "features" | "fmt" | "miri" | "wheel", _) => {
+        ("tidy" | "features" | "fmt" | "miri" | "vectors" | "wheel", _) => {
             bail!("`{command}` takes no arguments")
         }
         _ => bail!("there is no command `{command}`; `cargo xtask` lists them"),
@@ -109,6 +111,13 @@ fn sim(args: &[String]) -> Result<bool> {
     let mut all = vec!["run", "--release", "--locked", "--quiet", "--package", "tenure-sim", "--"];
     all.extend(args.iter().map(String::as_str));
     cargo::passthrough(&all)
+}
+
+/// The test that compares the file writes it if it is told to.
+fn vectors() -> Result<bool> {
+    let mut command = cargo::command();
+    command.args(["test", "--locked", "--package", "tenure-sim", "--test", "all", "vectors::"]);
+    Ok(command.env("TENURE_BLESS", "1").status()?.success())
 }
 
 #[cfg(test)]

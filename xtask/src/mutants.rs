@@ -47,8 +47,9 @@ const GROUPS: &[Group] = &[
         ],
         stages: &[
             Stage { package: "tenure", tests: &["--lib"] },
-            Stage { package: "tenure", tests: &["--test", "loom"] },
             Stage { package: "tenure", tests: &["--test", "all"] },
+            // Last: they take the longest.
+            Stage { package: "tenure", tests: &["--test", "loom"] },
         ],
     },
     Group {
@@ -249,19 +250,31 @@ impl Found {
             caught: lines(dir.join("caught.txt"))?,
             unviable: lines(dir.join("unviable.txt"))?,
             missed: lines(last.join("missed.txt"))?,
-            timeout: lines(last.join("timeout.txt"))?,
+            timeout: lines(dir.join("timeout.txt"))?,
         };
         found.caught.extend(lines(last.join("caught.txt"))?);
         found.unviable.extend(lines(last.join("unviable.txt"))?);
+        found.timeout.extend(lines(last.join("timeout.txt"))?);
         Ok(found)
     }
 
-    /// Keeps what the next stage does not look at again.
+    /// Keeps what the next stage does not look at again: also those for which a test never ended.
     fn write(&self, dir: &Path) -> Result<()> {
-        for (name, lines) in [("caught.txt", &self.caught), ("unviable.txt", &self.unviable)] {
+        let kept = [
+            ("caught.txt", &self.caught),
+            ("unviable.txt", &self.unviable),
+            ("timeout.txt", &self.timeout),
+        ];
+        for (name, lines) in kept {
             let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
             let path = dir.join(name);
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        let last = dir.join("mutants.out/previously_caught.txt");
+        if last.parent().is_some_and(Path::exists) {
+            let skip = [&self.caught, &self.unviable, &self.timeout].into_iter().flatten();
+            let text: String = skip.map(|line| format!("{line}\n")).collect();
+            fs::write(&last, text).with_context(|| format!("cannot write {}", last.display()))?;
         }
         Ok(())
     }

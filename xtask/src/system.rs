@@ -2,8 +2,9 @@
 //! by the prefix of their names.
 //!
 //! A plain `cargo test` must pass anywhere, so a test that needs root, a package, a server or a
-//! long time is ignored with a reason, and its name starts with one of the prefixes in [`NEEDS`].
-//! An ignored test without such a prefix would never run, so these steps fail on it.
+//! long time says so with `#[needs(...)]`. That ignores it, and its name must start with one of the
+//! prefixes in [`NEEDS`]. An ignored test without such a prefix would never run, so these steps
+//! fail on it.
 
 use std::process::{Command, Stdio};
 

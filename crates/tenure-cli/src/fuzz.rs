@@ -7,6 +7,7 @@ use bolero::check;
 use clap::Parser as _;
 use tenure_core::Secret;
 use tenure_cron::Schedule;
+use tenure_needs::needs;
 
 use crate::args::{Cli, CommandArgs};
 use crate::commands::cron::fuzz as cron;
@@ -246,8 +247,8 @@ fn lines_of_candidates_are_read_or_not() {
     lines(SHORT);
 }
 
+#[needs(long)]
 #[test]
-#[ignore = "takes minutes: every fuzz target for half a minute"]
 fn long_fuzz_of_the_command_line() {
     for target in [store_urls, command_lines, schedules, job_files, lines] {
         target(LONG);

@@ -4,8 +4,8 @@ use crate::{BoxFuture, Error, Term};
 
 /// What tenure needs in a database before elections can be held there.
 pub trait Migrate: Send + Sync {
-    /// Creates or upgrades it. It may be called any number of times, by all instances at once, and
-    /// while others lead.
+    /// Creates or upgrades it, and puts right what others have changed since. It may be called any
+    /// number of times, by all instances at once, and while others lead.
     ///
     /// # Cancel safety
     /// Cancel safe: it is done as a whole or not at all.
@@ -21,10 +21,16 @@ pub trait Migrate: Send + Sync {
     /// A script that does the same, for people who may not run it themselves. With a term, it
     /// raises the terms, too.
     fn script(&self, terms_above: Option<Term>) -> String;
+
+    /// What the database's own client wants to be told before the script, so that it ends with an
+    /// error if the script does; nothing, if it does so anyway.
+    fn client_preamble(&self) -> &'static str {
+        ""
+    }
 }
 
 /// What a migration did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Migrated {
     /// The version before; 0 if there was nothing.
@@ -33,11 +39,19 @@ pub struct Migrated {
     pub to: i32,
     /// The newest version that this program knows.
     pub known: i32,
+    /// What was there already and not as this program makes it, in a sentence each. It is now.
+    pub repaired: Vec<String>,
 }
 
 impl Migrated {
     /// From one version to another, where this program knows up to `known`.
     pub fn new(from: i32, to: i32, known: i32) -> Migrated {
-        Migrated { from, to, known }
+        Migrated { from, to, known, repaired: Vec::new() }
+    }
+
+    /// Says what was put right.
+    #[must_use]
+    pub fn with_repairs(self, repaired: Vec<String>) -> Migrated {
+        Migrated { repaired, ..self }
     }
 }

@@ -50,8 +50,9 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// A store takes names, identities and metadata as data, never as part of a command.
 ///
 /// **The faces** (`channels` to `migrate`) are what a store can do beyond that; each is `None`
-/// where it can't. A store that wraps another one forwards all of them, under
-/// `deny(clippy::missing_trait_methods)`.
+/// where it can't. A store that wraps another one passes on all of them, as [`forward!`] does.
+///
+/// [`forward!`]: crate::forward!
 pub trait Store: Send + Sync + 'static {
     /// Carries out a batch of at most `info().batch_limit` ops, with one reply for each, in the
     /// same order.
@@ -86,6 +87,79 @@ pub trait Store: Send + Sync + 'static {
 
     /// What sets this store up, if it needs that.
     fn migrate(&self) -> Option<&dyn Migrate>;
+}
+
+/// In a store that wraps another one: passes these methods of [`Store`] on to the store in a field.
+/// `faces` are all of `channels` to `migrate`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use tenure_core::{BoxFuture, Op, Reply, Store};
+///
+/// struct Counting {
+///     store: Arc<dyn Store>,
+///     calls: AtomicU64,
+/// }
+///
+/// impl Store for Counting {
+///     fn apply<'a>(&'a self, ops: &'a [Op]) -> BoxFuture<'a, Vec<Reply>> {
+///         self.calls.fetch_add(1, Ordering::Relaxed);
+///         self.store.apply(ops)
+///     }
+///
+///     tenure_core::forward!(store: hints, info, faces);
+/// }
+/// ```
+#[macro_export]
+macro_rules! forward {
+    ($store:ident: $($method:ident),+) => {
+        $($crate::forward!(@$method $store);)+
+    };
+    (@faces $store:ident) => {
+        $crate::forward!($store: channels, ledger, elections, witness, checkup, migrate);
+    };
+    (@apply $store:ident) => {
+        fn apply<'a>(
+            &'a self,
+            ops: &'a [$crate::Op],
+        ) -> $crate::BoxFuture<'a, ::std::vec::Vec<$crate::Reply>> {
+            self.$store.apply(ops)
+        }
+    };
+    (@hints $store:ident) => {
+        fn hints(&self) -> ::std::boxed::Box<dyn $crate::Hints> {
+            self.$store.hints()
+        }
+    };
+    (@info $store:ident) => {
+        fn info(&self) -> $crate::StoreInfo {
+            self.$store.info()
+        }
+    };
+    (@channels $store:ident) => {
+        $crate::forward!(@face channels: Channels, $store);
+    };
+    (@ledger $store:ident) => {
+        $crate::forward!(@face ledger: Ledger, $store);
+    };
+    (@elections $store:ident) => {
+        $crate::forward!(@face elections: Elections, $store);
+    };
+    (@witness $store:ident) => {
+        $crate::forward!(@face witness: Witness, $store);
+    };
+    (@checkup $store:ident) => {
+        $crate::forward!(@face checkup: Checkup, $store);
+    };
+    (@migrate $store:ident) => {
+        $crate::forward!(@face migrate: Migrate, $store);
+    };
+    (@face $method:ident: $face:ident, $store:ident) => {
+        fn $method(&self) -> ::std::option::Option<&dyn $crate::$face> {
+            self.$store.$method()
+        }
+    };
 }
 
 /// How long a store remembers at least which acquires a release has overtaken.

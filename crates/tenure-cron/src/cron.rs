@@ -37,11 +37,11 @@ pub(crate) type Jobs = BTreeMap<String, Arc<Job>>;
 ///
 /// # #[tokio::main] async fn main() -> Result<(), tenure::Error> {
 /// let store = Arc::new(MemoryStore::new());
-/// let election = Election::builder("nightly", store.clone()).build()?;
+/// let election = Election::builder("nightly", store).build()?;
 /// let report = Job::new("report", Schedule::new("0 4 * * *", "UTC")?, |run: Run| async move {
 ///     println!("the report of {}, as term {}", run.scheduled_at(), run.term());
 /// });
-/// let cron = Cron::builder(&election, store).job(report).build()?;
+/// let cron = Cron::builder(&election).job(report).build()?;
 /// # let stopper = election.clone();
 /// # let stop = async { election.start().await?; stopper.stop().await };
 /// # let (ran, _) = tokio::join!(cron.run(), stop);
@@ -56,7 +56,6 @@ pub struct Cron {
 
 pub(crate) struct Core {
     pub(crate) election: Election,
-    pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) wall: Arc<dyn WallClock>,
     pub(crate) jobs: watch::Sender<Arc<Jobs>>,
@@ -69,7 +68,8 @@ impl Core {
     /// The ledger; there is one, it was checked.
     pub(crate) fn ledger(&self) -> Result<&dyn Ledger, Error> {
         self.election.check_process()?;
-        self.store.ledger().ok_or_else(|| no_ledger(&*self.store))
+        let store = self.election.store();
+        store.ledger().ok_or_else(|| no_ledger(&**store))
     }
 
     /// Where jobs run: on the runtime that polls this.
@@ -96,12 +96,11 @@ impl Core {
 }
 
 impl Cron {
-    /// Sets up jobs for an election, which this starts where it was not. The store is the one
-    /// that the election is on.
-    pub fn builder(election: &Election, store: Arc<dyn Store>) -> CronBuilder {
+    /// Sets up jobs for an election, which this starts where it was not. The ledger is that of the
+    /// election's store: no other knows its terms.
+    pub fn builder(election: &Election) -> CronBuilder {
         CronBuilder {
             election: election.clone(),
-            store,
             jobs: Vec::new(),
             clock: election.runtime().clock(),
             wall: Arc::new(SystemWall),
@@ -153,7 +152,7 @@ impl Cron {
     /// As for [`CronBuilder::build`]; the jobs stay as they were then.
     pub fn replace(&self, jobs: Vec<Job>) -> Result<(), Error> {
         self.core.election.check_process()?;
-        let jobs = checked(jobs, &*self.core.store)?;
+        let jobs = checked(jobs, &**self.core.election.store())?;
         self.core.jobs.send_replace(Arc::new(jobs));
         Ok(())
     }
@@ -172,7 +171,6 @@ impl fmt::Debug for Cron {
 #[must_use = "a builder does nothing until build()"]
 pub struct CronBuilder {
     election: Election,
-    store: Arc<dyn Store>,
     jobs: Vec<Job>,
     clock: Arc<dyn Clock>,
     wall: Arc<dyn WallClock>,
@@ -218,13 +216,13 @@ impl CronBuilder {
     /// caught up with, and for a delivery that the store can't keep; `Unsupported` for a store
     /// without a ledger.
     pub fn build(self) -> Result<Cron, Error> {
-        if self.store.ledger().is_none() {
-            return Err(no_ledger(&*self.store));
+        let store = &**self.election.store();
+        if store.ledger().is_none() {
+            return Err(no_ledger(store));
         }
-        let jobs = checked(self.jobs, &*self.store)?;
+        let jobs = checked(self.jobs, store)?;
         let core = Core {
             election: self.election,
-            store: self.store,
             clock: self.clock,
             wall: self.wall,
             jobs: watch::Sender::new(Arc::new(jobs)),

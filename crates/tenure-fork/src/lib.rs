@@ -33,9 +33,16 @@ use other as process;
 #[cfg(unix)]
 use unix as process;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// The process in which something was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin(u64);
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// How many forks there had been.
+    made: u64,
+    /// How many there have been by now.
+    forks: &'static AtomicU64,
+}
 
 impl Origin {
     /// This process.
@@ -45,7 +52,15 @@ impl Origin {
     /// the first call in a program, if ever.
     pub fn here() -> std::io::Result<Origin> {
         process::watch_for_forks()?;
-        Ok(Origin(process::generation()))
+        Ok(Origin::counted_by(&process::GENERATION))
+    }
+
+    /// This process, as somebody else counts its forks: for a simulation of them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn counted_by(forks: &'static AtomicU64) -> Origin {
+        // A child begins with one thread, which has counted: there is nothing to be ordered.
+        Origin { made: forks.load(Ordering::Relaxed), forks }
     }
 
     /// Whether this is the process in which it was made. One load, and never a lock: it may be
@@ -53,6 +68,14 @@ impl Origin {
     #[inline]
     #[must_use]
     pub fn is_here(self) -> bool {
-        self.0 == process::generation()
+        self.made == self.forks.load(Ordering::Relaxed)
     }
 }
+
+impl PartialEq for Origin {
+    fn eq(&self, other: &Origin) -> bool {
+        self.made == other.made && std::ptr::eq(self.forks, other.forks)
+    }
+}
+
+impl Eq for Origin {}

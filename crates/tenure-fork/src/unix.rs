@@ -4,15 +4,9 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How many forks lie between this process and the first.
-static GENERATION: AtomicU64 = AtomicU64::new(0);
+pub(super) static GENERATION: AtomicU64 = AtomicU64::new(0);
 /// Whether children know that they are one.
 static WATCHED: AtomicBool = AtomicBool::new(false);
-
-#[inline]
-pub(super) fn generation() -> u64 {
-    // A child begins with one thread, which has counted: there is nothing to be ordered.
-    GENERATION.load(Ordering::Relaxed)
-}
 
 /// Has every child that is forked from now on count.
 pub(super) fn watch_for_forks() -> io::Result<()> {

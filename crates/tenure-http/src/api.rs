@@ -92,19 +92,19 @@ async fn method_not_allowed(request: Request) -> Problem {
 }
 
 async fn leader(State(inner): Shared, method: Method, uri: Uri) -> Answer {
-    leader_answer(&inner.hub, only_one(&inner.hub)?, &method, &uri)
+    leader_answer(&inner.hub, &*only_one(&inner.hub)?, &method, &uri)
 }
 
 async fn leader_of(State(inner): Shared, method: Method, name: Named, uri: Uri) -> Answer {
-    leader_answer(&inner.hub, named(&inner.hub, name)?, &method, &uri)
+    leader_answer(&inner.hub, &*named(&inner.hub, name)?, &method, &uri)
 }
 
 async fn leader_options(State(inner): Shared) -> Answer {
-    Ok(leader_status(&inner.hub, only_one(&inner.hub)?))
+    Ok(leader_status(&inner.hub, &*only_one(&inner.hub)?))
 }
 
 async fn leader_of_options(State(inner): Shared, name: Named) -> Answer {
-    Ok(leader_status(&inner.hub, named(&inner.hub, name)?))
+    Ok(leader_status(&inner.hub, &*named(&inner.hub, name)?))
 }
 
 fn leader_answer(hub: &Hub, watched: &Watched, method: &Method, uri: &Uri) -> Answer {
@@ -202,7 +202,8 @@ async fn events(State(inner): Shared, headers: HeaderMap, uri: Uri) -> Answer {
 
 /// Fails when this process ought to have stepped down and has not: a supervisor then ends it.
 async fn healthz(State(inner): Shared) -> Answer {
-    for watched in inner.hub.all() {
+    let list = inner.hub.list();
+    for watched in &list.all {
         let election = &watched.election;
         if let Some(overdue) = election.overdue().filter(|o| o.by > election.timing().margin) {
             let detail = format!(
@@ -215,7 +216,7 @@ async fn healthz(State(inner): Shared) -> Answer {
                 .with("election", json!(election.name().as_str())));
         }
     }
-    for watched in inner.hub.all() {
+    for watched in &list.all {
         let answers = tokio::time::timeout(DRIVER_WITHIN, watched.election.driver_answers());
         if answers.await.is_err() {
             let detail = format!("what renews {} hangs", watched.election.name());
@@ -231,7 +232,11 @@ async fn readyz(State(inner): Shared) -> Answer {
         let detail = "this instance is about to end";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     }
-    let new = inner.hub.all().iter().find(|watched| watched.election.store_answers().is_none());
+    if inner.hub.is_waiting() {
+        return Err(waiting());
+    }
+    let list = inner.hub.list();
+    let new = list.all.iter().find(|watched| watched.election.store_answers().is_none());
     if let Some(new) = new {
         let detail = format!("the store has not been asked about {} yet", new.election.name());
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
@@ -392,9 +397,10 @@ async fn notify(
 }
 
 /// The election that `/leader` means if there is only one.
-fn only_one(hub: &Hub) -> Result<&Watched, Problem> {
-    match hub.all() {
-        [one] => Ok(one),
+fn only_one(hub: &Hub) -> Result<Arc<Watched>, Problem> {
+    match &hub.list().all[..] {
+        [one] => Ok(one.clone()),
+        [] if hub.is_waiting() => Err(waiting()),
         _ => {
             let detail = "there is not exactly one election here; name it, as in /leader/NAME";
             Err(Problem::new(StatusCode::BAD_REQUEST, detail).with("known", known(hub)))
@@ -402,20 +408,29 @@ fn only_one(hub: &Hub) -> Result<&Watched, Problem> {
     }
 }
 
-fn named(hub: &Hub, name: Named) -> Result<&Watched, Problem> {
+fn named(hub: &Hub, name: Named) -> Result<Arc<Watched>, Problem> {
     let Path(name) = name.map_err(bad_path)?;
     find(hub, &name)
 }
 
-fn find<'a>(hub: &'a Hub, name: &str) -> Result<&'a Watched, Problem> {
-    hub.find(name).map(|watched| &**watched).ok_or_else(|| {
+fn find(hub: &Hub, name: &str) -> Result<Arc<Watched>, Problem> {
+    hub.list().find(name).cloned().ok_or_else(|| {
+        if hub.is_waiting() {
+            return waiting();
+        }
         let detail = format!("there is no election {name:?} here");
         Problem::new(StatusCode::NOT_FOUND, detail).with("known", known(hub))
     })
 }
 
+/// Without the reason, which is for those who may read the log.
+fn waiting() -> Problem {
+    let detail = "the store has not answered yet, so nothing is known of any election; ask again";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(1)
+}
+
 fn known(hub: &Hub) -> Value {
-    hub.all().iter().map(|watched| Value::from(watched.election.name().as_str())).collect()
+    hub.list().all.iter().map(|watched| Value::from(watched.election.name().as_str())).collect()
 }
 
 fn bad_path(rejection: PathRejection) -> Problem {

@@ -3,7 +3,6 @@
 //! Requests never cause a call to the store: a task looks now and then, while somebody is
 //! interested, because renewals of other instances are no events.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::events::{Clients, frame};
 use crate::history::History;
+use crate::roll::{List, Roll};
 use crate::wall;
 
 /// How often the store is asked while somebody is interested.
@@ -25,14 +25,18 @@ const INTEREST: Duration = Duration::from_secs(5);
 pub(crate) const LOOKS_AT_ONCE: usize = 64;
 /// How many looks there are between two signs of life to those who listen.
 const ALIVE_EVERY: u32 = 15;
+/// The events of the list of elections.
+const WATCHED: &str = "watched";
+const FORGOTTEN: &str = "forgotten";
 /// The event that a look may tell before the driver does.
 const LEADER_CHANGED: &str = "leader_changed";
 
 /// Everything that requests look at.
 pub(crate) struct Hub {
-    watched: Vec<Arc<Watched>>,
-    by_name: HashMap<String, usize>,
+    roll: Roll,
     pub(crate) clients: Clients,
+    /// The store has not told yet which elections there are.
+    waiting: AtomicBool,
     draining: AtomicBool,
     /// When somebody was last interested in what others do, in nanoseconds of the boot clock.
     asked_at: AtomicU64,
@@ -85,22 +89,46 @@ impl Seen {
 }
 
 impl Hub {
-    pub(crate) fn new(elections: Vec<Election>, clients: Clients) -> Hub {
-        let by_name = elections.iter().enumerate();
-        let by_name =
-            by_name.map(|(number, election)| (election.name().as_str().to_owned(), number));
-        let by_name = by_name.collect();
-        let watched = elections.into_iter().map(Watched::new).map(Arc::new).collect();
+    pub(crate) fn new(clients: Clients) -> Hub {
+        let (roll, waiting) = (Roll::default(), AtomicBool::new(false));
         let (draining, asked_at) = (AtomicBool::new(false), AtomicU64::new(0));
-        Hub { watched, by_name, clients, draining, asked_at }
+        Hub { roll, clients, waiting, draining, asked_at }
     }
 
-    pub(crate) fn all(&self) -> &[Arc<Watched>] {
-        &self.watched
+    /// Watches one more; `None` if it is watched already.
+    pub(crate) fn watch(&self, election: Election) -> Option<Arc<Watched>> {
+        let watched = Arc::new(Watched::new(election));
+        self.roll.add(&watched).then_some(watched)
     }
 
-    pub(crate) fn find(&self, name: &str) -> Option<&Arc<Watched>> {
-        self.by_name.get(name).and_then(|number| self.watched.get(*number))
+    /// Tells those who listen that there is one more.
+    pub(crate) fn tell_of(&self, watched: &Watched) {
+        let name = watched.election.name().as_str();
+        self.clients.publish(WATCHED, name, &watched.event_json(WATCHED, Map::new()));
+    }
+
+    /// Watches it no more.
+    pub(crate) fn forget(&self, name: &str) {
+        if self.roll.remove(name).is_some() {
+            let data = json!({ "event": FORGOTTEN, "election": name });
+            self.clients.publish(FORGOTTEN, name, &data);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn list(&self) -> Arc<List> {
+        self.roll.list()
+    }
+
+    pub(crate) fn set_waiting(&self, waiting: bool) {
+        let before = self.waiting.swap(waiting, Ordering::AcqRel);
+        if before != waiting {
+            self.clients.send_all(&frame(None, Some("snapshot"), Some(&self.snapshot(None))));
+        }
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire)
     }
 
     pub(crate) fn start_draining(&self) {
@@ -129,8 +157,9 @@ impl Hub {
             only.is_none_or(|only| watched.election.name().as_str() == only)
         };
         let elections: Vec<Value> =
-            self.watched.iter().filter(wanted).map(|watched| watched.json()).collect();
-        json!({ "elections": elections, "draining": self.is_draining() })
+            self.list().all.iter().filter(wanted).map(|watched| watched.json()).collect();
+        let (draining, waiting) = (self.is_draining(), self.is_waiting());
+        json!({ "elections": elections, "draining": draining, "waiting": waiting })
     }
 
     /// Follows one election for as long as it exists.
@@ -153,7 +182,7 @@ impl Hub {
             if count % ALIVE_EVERY == 0 {
                 self.clients.send_all(&frame(None, None, None));
             }
-            self.watched.iter().for_each(|watched| watched.refresh());
+            self.list().all.iter().for_each(|watched| watched.refresh());
             if !self.is_interesting() {
                 continue;
             }
@@ -162,9 +191,10 @@ impl Hub {
     }
 
     async fn look_at_some(&self, next: &mut usize) {
-        for _ in 0..self.watched.len().min(LOOKS_AT_ONCE) {
-            *next = (*next + 1) % self.watched.len();
-            let watched = &self.watched[*next];
+        let all = &self.list().all;
+        for _ in 0..all.len().min(LOOKS_AT_ONCE) {
+            *next = (*next + 1) % all.len();
+            let watched = &all[*next];
             let name = watched.election.name().as_str();
             if let Some(data) = watched.look().await {
                 self.clients.publish(LEADER_CHANGED, name, &data);
@@ -361,15 +391,21 @@ impl Watched {
     pub(crate) fn json(&self) -> Value {
         let leading = self.shown_body().and_then(|body| serde_json::from_str(&body).ok());
         let mut value: Value = leading.unwrap_or_else(|| self.following_json());
-        let timing = self.election.timing();
         if let Some(fields) = value.as_object_mut() {
             fields.insert("candidate".to_owned(), json!(self.election.candidate().as_str()));
             fields.insert("store_answers".to_owned(), json!(self.election.store_answers()));
-            fields.insert("ttl_ms".to_owned(), json!(millis(timing.ttl)));
+            fields.insert("ttl_ms".to_owned(), json!(millis(self.lease_ttl())));
             let overdue = self.election.overdue().map(|overdue| millis(overdue.by));
             fields.insert("overdue_ms".to_owned(), json!(overdue));
         }
         value
+    }
+
+    /// The ttl of the lease that is held; with others it may be another than here.
+    fn lease_ttl(&self) -> Duration {
+        let other = || self.seen().leader.as_ref().and_then(|(leader, _)| leader.ttl);
+        let ttl = if self.election.peek().is_some() { None } else { other() };
+        ttl.unwrap_or(self.election.timing().ttl)
     }
 
     /// The same, with the history.
@@ -438,11 +474,10 @@ mod tests {
     #[tokio::test]
     async fn who_listens_to_many_elections_is_not_let_go_by_a_look_at_them() {
         let candidate = Candidate::builder(Arc::new(MemoryStore::new())).build().unwrap();
-        let mut elections = Vec::new();
+        let hub = Hub::new(Clients::new(1));
         for number in 0..LOOKS_AT_ONCE * 2 {
-            elections.push(candidate.election(&format!("job-{number}")).start().await.unwrap());
+            hub.watch(candidate.election(&format!("job-{number}")).start().await.unwrap());
         }
-        let hub = Hub::new(elections, Clients::new(1));
         let listener = hub.clients.subscribe(None, None, || json!({})).unwrap();
         // Nothing of it is read in between: those who lead are looked at without a pause.
         let mut next = 0;

@@ -47,6 +47,7 @@ mod openapi;
 mod page;
 mod problem;
 mod reply;
+mod roll;
 mod room;
 mod server;
 mod sidecar;

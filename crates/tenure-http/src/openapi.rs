@@ -73,7 +73,7 @@ fn reading(id: &str, summary: &str, schema: &str, parameters: &[Value]) -> Value
         return with_problems(value, &[]);
     }
     value["responses"]["404"] = problem(404);
-    with_problems(value, &[])
+    with_problems(value, &[503])
 }
 
 fn summary(suffix: &str) -> &'static str {
@@ -326,6 +326,7 @@ fn schemas() -> Value {
     let elections = json!({
         "elections": { "type": "array", "items": reference("#State") },
         "draining": { "type": "boolean" },
+        "waiting": { "type": "boolean" },
     });
     let reign = json!({
         "leader": { "type": "string" },

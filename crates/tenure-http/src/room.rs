@@ -1,11 +1,15 @@
 //! How many may be connected: all together, from one address, and a few more who ask for health.
+//!
+//! The reserve is for those who ask at once. Whoever comes when it is full takes the place of the
+//! one that has been there longest: idle connections can't keep a probe out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use tenure::core::sync::lock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
 
 use crate::gate::Peer;
 use crate::server::Limits;
@@ -14,18 +18,21 @@ use crate::server::Limits;
 #[derive(Clone)]
 pub(crate) struct Room {
     ordinary: Arc<Semaphore>,
-    reserve: Arc<Semaphore>,
     per_peer: usize,
     peers: Peers,
+    reserve: usize,
+    /// Those on the reserve, the longest there first.
+    reserved: Arc<Mutex<VecDeque<AbortHandle>>>,
 }
 
 type Peers = Arc<Mutex<HashMap<IpAddr, usize>>>;
 
-/// Somebody who came in.
-pub(crate) struct Admitted {
-    pub(crate) permit: Permit,
-    /// On the reserve.
-    pub(crate) health_only: bool,
+/// How somebody comes in.
+pub(crate) enum Admission {
+    Ordinary(Permit),
+    /// To ask for health, and with [`Room::reserved_for`].
+    Reserve,
+    Refused,
 }
 
 /// A place, which is free again when this is dropped.
@@ -38,23 +45,34 @@ impl Room {
     pub(crate) fn new(limits: &Limits) -> Room {
         Room {
             ordinary: Arc::new(Semaphore::new(limits.connections)),
-            reserve: Arc::new(Semaphore::new(limits.reserve)),
             per_peer: limits.per_peer,
             peers: Peers::default(),
+            reserve: limits.reserve,
+            reserved: Arc::default(),
         }
     }
 
-    /// A place for this peer, if there is one.
-    pub(crate) fn admit(&self, peer: Peer) -> Option<Admitted> {
+    /// Whether there is a place for this peer.
+    pub(crate) fn admit(&self, peer: Peer) -> Admission {
         let ordinary = self.ordinary.clone().try_acquire_owned().ok();
         if let Some(place) = ordinary
             && let Ok(counted) = self.count(peer)
         {
-            let permit = Permit { _place: place, counted };
-            return Some(Admitted { permit, health_only: false });
+            return Admission::Ordinary(Permit { _place: place, counted });
         }
-        let place = self.reserve.clone().try_acquire_owned().ok()?;
-        Some(Admitted { permit: Permit { _place: place, counted: None }, health_only: true })
+        if self.reserve == 0 { Admission::Refused } else { Admission::Reserve }
+    }
+
+    /// This connection came in on the reserve.
+    pub(crate) fn reserved_for(&self, connection: AbortHandle) {
+        let mut reserved = lock(&self.reserved);
+        reserved.retain(|connection| !connection.is_finished());
+        if reserved.len() >= self.reserve
+            && let Some(longest) = reserved.pop_front()
+        {
+            longest.abort();
+        }
+        reserved.push_back(connection);
     }
 
     /// Counts one more of an address, unless it has all that it may have.

@@ -25,7 +25,7 @@ use tower_service::Service as _;
 use crate::gate::{self, Peer};
 use crate::listen::{Listener, Socket};
 use crate::problem::Problem;
-use crate::room::{Admitted, Permit, Room};
+use crate::room::{Admission, Permit, Room};
 use crate::sidecar::Sidecar;
 
 /// How much of everything one client, and all of them, may have.
@@ -63,6 +63,22 @@ impl Default for Limits {
             headers: 64,
             end_within: Duration::from_secs(3),
         }
+    }
+}
+
+/// Descriptors for everything but connections: the store's, files, and room to spare.
+const OTHER_DESCRIPTORS: u64 = 128;
+
+impl Limits {
+    /// The same for a process that may have so many descriptors: connections that can't be taken
+    /// would keep those of the reserve from being taken, too.
+    #[must_use]
+    pub fn within_descriptors(mut self, descriptors: u64) -> Limits {
+        let others = OTHER_DESCRIPTORS.min(descriptors / 4) + self.reserve as u64;
+        let room = usize::try_from(descriptors.saturating_sub(others)).unwrap_or(usize::MAX);
+        self.connections = self.connections.min(room.max(1));
+        self.per_peer = self.per_peer.min(self.connections.div_ceil(2));
+        self
     }
 }
 
@@ -167,11 +183,23 @@ async fn accept(
             }
         };
         match room.admit(peer) {
-            Some(Admitted { permit, health_only }) => {
-                let served = Served { health_only, ..served.clone() };
-                connections.spawn(serve(stream, peer, served, limits, ended.clone(), permit));
+            Admission::Ordinary(permit) => {
+                let permit = Some(permit);
+                connections.spawn(serve(
+                    stream,
+                    peer,
+                    served.clone(),
+                    limits,
+                    ended.clone(),
+                    permit,
+                ));
             }
-            None => stream.refuse(),
+            Admission::Reserve => {
+                let served = Served { health_only: true, ..served.clone() };
+                let serving = serve(stream, peer, served, limits, ended.clone(), None);
+                room.reserved_for(connections.spawn(serving));
+            }
+            Admission::Refused => stream.refuse(),
         }
     }
     drop(listener);
@@ -198,7 +226,7 @@ async fn serve(
     served: Served,
     limits: Limits,
     mut ended: watch::Receiver<bool>,
-    _permit: Permit,
+    _permit: Option<Permit>,
 ) {
     let Served { sidecar, service, health_only } = served;
     let head_within = if health_only { RESERVED_FOR } else { limits.head_within };
@@ -396,6 +424,18 @@ async fn nap(span: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_descriptors_are_few_connections() {
+        let within = |descriptors| {
+            let limits = Limits::default().within_descriptors(descriptors);
+            (limits.connections, limits.per_peer)
+        };
+        assert_eq!(within(u64::MAX), (2048, 1024));
+        assert_eq!(within(8192), (2048, 1024));
+        assert_eq!(within(1024), (832, 416));
+        assert_eq!(within(16), (1, 1));
+    }
 
     #[test]
     fn the_refusal_has_the_length_that_it_says() {

@@ -1,5 +1,6 @@
 //! Watches elections, and makes routes of what it sees.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -8,8 +9,9 @@ use axum::http::{self, Method, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use tenure::core::sync::lock;
-use tenure::{Election, Error};
-use tokio::task::JoinSet;
+use tenure::{Election, Error, Name};
+use tokio::runtime::Handle;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::api;
 use crate::events::Clients;
@@ -33,8 +35,16 @@ pub(crate) struct Inner {
     pub(crate) gate: Gate,
     pub(crate) metrics: Option<Render>,
     pub(crate) health_only: bool,
-    // Aborted when the last handle is dropped.
-    tasks: Mutex<JoinSet<()>>,
+    runtime: Handle,
+    tasks: Mutex<Tasks>,
+}
+
+/// What goes on beside the requests. Aborted when the last handle is dropped.
+#[derive(Default)]
+struct Tasks {
+    all: JoinSet<()>,
+    /// Those that follow an election.
+    following: HashMap<Name, AbortHandle>,
 }
 
 type Render = Box<dyn Fn() -> String + Send + Sync>;
@@ -47,8 +57,44 @@ impl Sidecar {
             gate: Gate::default(),
             metrics: None,
             health_only: false,
+            waiting: false,
             listeners_max: LISTENERS_MAX,
         }
+    }
+
+    /// Watches one more election.
+    ///
+    /// # Errors
+    /// `Config` if one of that name is watched already.
+    pub fn watch(&self, election: Election) -> Result<(), Error> {
+        // Before anything is looked at, so that nothing is missed in between.
+        let (name, events) = (election.name().clone(), election.peek_events());
+        let Some(watched) = self.0.hub.watch(election) else {
+            return Err(Error::config(format!("the election {name:?} is watched twice")));
+        };
+        self.0.hub.tell_of(&watched);
+        let follows = self.0.hub.clone().follow(watched, events);
+        let mut tasks = lock(&self.0.tasks);
+        let task = tasks.all.spawn_on(follows, &self.0.runtime);
+        tasks.following.insert(name, task);
+        // Those that ended are let go of here, because nobody waits for them.
+        while tasks.all.try_join_next().is_some() {}
+        Ok(())
+    }
+
+    /// Watches the election of this name no more.
+    pub fn forget(&self, name: &Name) {
+        let following = lock(&self.0.tasks).following.remove(name);
+        if let Some(following) = following {
+            following.abort();
+        }
+        self.0.hub.forget(name.as_str());
+    }
+
+    /// Whether the store has yet to tell which elections there are: until then `/readyz` answers
+    /// 503, and so does every question about an election that is not known.
+    pub fn set_waiting(&self, waiting: bool) {
+        self.0.hub.set_waiting(waiting);
     }
 
     /// The routes, to be merged into a service of one's own. Requests to them pass its rules about
@@ -92,10 +138,11 @@ impl Sidecar {
         if request.method() != Method::GET || request.uri().query().is_some() || !plain {
             return None;
         }
-        let watched = match (path.strip_prefix('/'), self.0.hub.all()) {
+        let list = self.0.hub.list();
+        let watched = match (path.strip_prefix('/'), &list.all[..]) {
             (None, [one]) if path.is_empty() => one,
             // The router would take a `/` for the end of the name.
-            (Some(name), _) if !name.contains(['%', '/']) => self.0.hub.find(name)?,
+            (Some(name), _) if !name.contains(['%', '/']) => list.find(name)?,
             _ => return None,
         };
         if self.0.hub.is_draining() || self.0.gate.check(request, Some(peer)).is_err() {
@@ -109,13 +156,14 @@ impl Sidecar {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        lock(&self.tasks).abort_all();
+        lock(&self.tasks).all.abort_all();
     }
 }
 
 impl fmt::Debug for Sidecar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.0.hub.all().iter().map(|watched| watched.election.name());
+        let list = self.0.hub.list();
+        let names = list.all.iter().map(|watched| watched.election.name());
         f.debug_struct("Sidecar")
             .field("elections", &names.collect::<Vec<_>>())
             .finish_non_exhaustive()
@@ -129,6 +177,7 @@ pub struct SidecarBuilder {
     gate: Gate,
     metrics: Option<Render>,
     health_only: bool,
+    waiting: bool,
     listeners_max: usize,
 }
 
@@ -183,6 +232,12 @@ impl SidecarBuilder {
         self
     }
 
+    /// The elections are not known yet; see [`Sidecar::set_waiting`].
+    pub fn waiting(mut self) -> SidecarBuilder {
+        self.waiting = true;
+        self
+    }
+
     /// How many may listen to events at once.
     pub fn listeners_max(mut self, listeners_max: usize) -> SidecarBuilder {
         self.listeners_max = listeners_max;
@@ -194,29 +249,22 @@ impl SidecarBuilder {
     /// # Errors
     /// `Config` if an election was given twice, or if there is no tokio runtime.
     pub fn build(self) -> Result<Sidecar, Error> {
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
+        let runtime = Handle::try_current().map_err(|_| {
             Error::config("a sidecar needs a tokio runtime to run on; build it inside one")
         })?;
-        for (number, election) in self.elections.iter().enumerate() {
-            let name = election.name();
-            if self.elections[..number].iter().any(|other| other.name() == name) {
-                return Err(Error::config(format!("the election {name:?} is watched twice")));
-            }
+        let SidecarBuilder { elections, gate, metrics, health_only, waiting, listeners_max } = self;
+        let hub = Arc::new(Hub::new(Clients::new(listeners_max)));
+        hub.set_waiting(waiting);
+        let mut tasks = Tasks::default();
+        if !health_only {
+            tasks.all.spawn_on(hub.clone().look(), &runtime);
         }
-        // Before anything is looked at, so that nothing is missed in between.
-        let events: Vec<_> = self.elections.iter().map(Election::peek_events).collect();
-        let elections = self.elections.clone();
-        let hub = Arc::new(Hub::new(elections, Clients::new(self.listeners_max)));
-        let mut tasks = JoinSet::new();
-        for (watched, events) in hub.all().iter().zip(events) {
-            tasks.spawn_on(hub.clone().follow(watched.clone(), events), &runtime);
-        }
-        if !hub.all().is_empty() && !self.health_only {
-            tasks.spawn_on(hub.clone().look(), &runtime);
-        }
-        let SidecarBuilder { gate, metrics, health_only, .. } = self;
         let tasks = Mutex::new(tasks);
-        Ok(Sidecar(Arc::new(Inner { hub, gate, metrics, health_only, tasks })))
+        let sidecar = Sidecar(Arc::new(Inner { hub, gate, metrics, health_only, runtime, tasks }));
+        for election in elections {
+            sidecar.watch(election)?;
+        }
+        Ok(sidecar)
     }
 }
 

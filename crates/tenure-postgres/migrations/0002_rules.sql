@@ -149,8 +149,21 @@ BEGIN
 END
 $tenure$;
 
+-- One that was disabled or changed is made anew.
 DO $tenure$
+DECLARE
+    v_trigger name;
 BEGIN
+    FOR v_trigger IN
+        SELECT t.tgname FROM pg_catalog.pg_trigger AS t
+        JOIN (VALUES ('tenure_rules', 19), ('tenure_rules_rows', 15), ('tenure_rules_all', 34))
+            AS want (name, type) ON want.name = t.tgname
+        WHERE t.tgrelid = @table_literal@::regclass AND (t.tgtype <> want.type
+            OR t.tgenabled NOT IN ('O', 'A')
+            OR t.tgfoid <> '@schema@.tenure_rules'::regproc)
+    LOOP
+        EXECUTE format('DROP TRIGGER %I ON @schema@.@table@', v_trigger);
+    END LOOP;
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger
         WHERE tgrelid = @table_literal@::regclass AND tgname = 'tenure_rules') THEN
         -- Renewals of our own, by far the most writes, pass without a call.
@@ -160,8 +173,14 @@ BEGIN
                 OR (OLD.service_name, OLD.leader_id, OLD.term)
                     IS DISTINCT FROM (NEW.service_name, NEW.leader_id, NEW.term)
             ) EXECUTE FUNCTION @schema@.tenure_rules();
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger
+        WHERE tgrelid = @table_literal@::regclass AND tgname = 'tenure_rules_rows') THEN
         CREATE TRIGGER tenure_rules_rows BEFORE INSERT OR DELETE ON @schema@.@table@
             FOR EACH ROW EXECUTE FUNCTION @schema@.tenure_rules();
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger
+        WHERE tgrelid = @table_literal@::regclass AND tgname = 'tenure_rules_all') THEN
         CREATE TRIGGER tenure_rules_all BEFORE TRUNCATE ON @schema@.@table@
             FOR EACH STATEMENT EXECUTE FUNCTION @schema@.tenure_rules();
     END IF;

@@ -2,6 +2,38 @@
 -- with tenure in the same elections. Followers that poll lock nothing; the clock is read once the
 -- row is locked; the ttl of the holder decides.
 
+-- What clients count on stays: functions that run with the rights of their owner go on doing so.
+-- One that takes text where ours takes varchar would hide ours, or make calls by name ambiguous:
+-- ours takes its place, and is for whoever that one was for.
+DO $tenure$
+DECLARE
+    f record;
+    v_kept jsonb := '[]';
+BEGIN
+    FOR f IN
+        SELECT p.oid, p.proname, p.prosecdef, p.proacl, 25 = ANY (p.proargtypes) AS replaced,
+            (SELECT jsonb_agg(a.grantee::regrole) FROM aclexplode(p.proacl) AS a
+                WHERE a.grantee NOT IN (0, p.proowner)) AS grantees,
+            p.proacl IS NULL OR EXISTS (SELECT FROM aclexplode(p.proacl) AS a
+                WHERE a.grantee = 0) AS is_public
+        FROM pg_catalog.pg_proc AS p
+        WHERE p.pronamespace = (SELECT n.oid FROM pg_catalog.pg_namespace AS n
+                WHERE n.nspname = @schema_literal@)
+            AND (p.proname, p.pronargs) IN (('try_become_leader', 3), ('leader_heartbeat', 2),
+                ('step_down', 2))
+            AND p.proargtypes[0] IN (25, 1043) AND p.proargtypes[1] IN (25, 1043)
+            AND (p.pronargs = 2 OR p.proargtypes[2] = 23)
+    LOOP
+        v_kept := v_kept || jsonb_build_object('name', f.proname, 'definer', f.prosecdef,
+            'grantees', coalesce(f.grantees, '[]'), 'revoke', f.replaced AND NOT f.is_public);
+        IF f.replaced THEN
+            EXECUTE format('DROP FUNCTION %s', f.oid::regprocedure);
+        END IF;
+    END LOOP;
+    PERFORM set_config('tenure.kept', v_kept::text, true);
+END
+$tenure$;
+
 CREATE OR REPLACE FUNCTION @schema@.try_become_leader(
     p_service_name varchar, p_candidate_id varchar, p_timeout_seconds integer DEFAULT 30
 ) RETURNS boolean
@@ -146,5 +178,29 @@ BEGIN
         PERFORM pg_notify(@channel_literal@, p_service_name);
     END IF;
     RETURN true;
+END
+$tenure$;
+
+DO $tenure$
+DECLARE
+    f record;
+    v_function text;
+    v_grantee text;
+BEGIN
+    FOR f IN SELECT k.* FROM jsonb_to_recordset(current_setting('tenure.kept')::jsonb)
+        AS k (name text, definer boolean, grantees jsonb, revoke boolean)
+    LOOP
+        v_function := format('%I.%I(varchar, varchar%s)', @schema_literal@, f.name,
+            CASE WHEN f.name = 'try_become_leader' THEN ', integer' ELSE '' END);
+        IF f.definer THEN
+            EXECUTE 'ALTER FUNCTION ' || v_function || ' SECURITY DEFINER';
+        END IF;
+        IF f.revoke THEN
+            EXECUTE 'REVOKE EXECUTE ON FUNCTION ' || v_function || ' FROM PUBLIC';
+        END IF;
+        FOR v_grantee IN SELECT jsonb_array_elements_text(f.grantees) LOOP
+            EXECUTE 'GRANT EXECUTE ON FUNCTION ' || v_function || ' TO ' || v_grantee;
+        END LOOP;
+    END LOOP;
 END
 $tenure$;

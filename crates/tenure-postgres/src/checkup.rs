@@ -113,6 +113,20 @@ async fn standby(client: &Client, report: &mut Report) {
     let replicas = "SELECT count(*) > 0 FROM pg_stat_replication";
     let has_replicas = truth(client, replicas).await.unwrap_or(false);
     let names = setting(client, "synchronous_standby_names").await.unwrap_or_default();
+    let away =
+        "SELECT count(*) = 0 FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')";
+    if !names.is_empty() && truth(client, away).await.unwrap_or(false) {
+        report.find(
+            Finding::new(Level::Safety, "no synchronous standby is connected")
+                .because(
+                    "every grant and renewal waits for one without end, and no timeout of the \
+                     server's ends that: nobody can lead",
+                )
+                .so(format!(
+                    "bring it back, or take it out of synchronous_standby_names ({names})"
+                )),
+        );
+    }
     if has_replicas && names.is_empty() {
         report.find(
             Finding::new(Level::Safety, "the standbys of this server are not synchronous")
@@ -140,7 +154,9 @@ async fn durability(client: &Client, report: &mut Report) {
 
 /// Anything that ends sessions or statements sooner than a lease.
 async fn lifetimes(client: &Client, ttl: Duration, report: &mut Report) {
-    for name in ["statement_timeout", "idle_session_timeout", "tcp_user_timeout"] {
+    for name in
+        ["statement_timeout", "transaction_timeout", "idle_session_timeout", "tcp_user_timeout"]
+    {
         let Some(millis) = number(client, name).await.filter(|millis| *millis > 0) else {
             continue;
         };
@@ -223,7 +239,13 @@ async fn privileges(tables: &PostgresStore, essential: bool, report: &mut Report
 
 async fn migrations(tables: &PostgresStore, essential: bool, denied: bool, report: &mut Report) {
     match tables.check().await {
-        Ok(()) => report.fact("migrations", "all applied"),
+        Ok(()) => {
+            report.fact("migrations", "all applied");
+            // Without the rights names are shown in another way.
+            if !denied {
+                differences(tables, report).await;
+            }
+        }
         // It was said what is missing, and that is not the migrations.
         Err(error) if denied && error.kind() == ErrorKind::Denied => {
             report.fact("migrations", "this role may not see them");
@@ -237,6 +259,19 @@ async fn migrations(tables: &PostgresStore, essential: bool, denied: bool, repor
             "migrations",
             "not applied; elections work without, the fence, durable messages and cron don't",
         ),
+    }
+}
+
+/// What others have changed of it since (P8).
+async fn differences(tables: &PostgresStore, report: &mut Report) {
+    let Ok(differs) = tables.differences().await else { return };
+    report.fact("shape", if differs.is_empty() { "as tenure made it" } else { "changed since" });
+    if !differs.is_empty() {
+        report.find(
+            Finding::new(Level::Safety, differs.join("; "))
+                .because("the rules of leases and terms are kept by these")
+                .so("run `tenure migrate` as the owner of the database"),
+        );
     }
 }
 

@@ -1,5 +1,6 @@
 //! Which server, database, schema and table, and how long to wait for them.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use tenure_core::{Error, Secret, Store, StoreConfig, StoreKind, parse_duration, url_decoded};
 use tokio_postgres::config::TargetSessionAttrs;
 
+use crate::environment::{self, Lookup, usual_file};
 use crate::hosts::{self, Hosts};
 use crate::names::Names;
 use crate::passfile::Passfile;
@@ -16,6 +18,9 @@ use crate::tls;
 
 /// How long a connection may take until it is of use.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long what was sent may be unacknowledged.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a call may take before its outcome is unknown.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -57,6 +62,11 @@ impl PostgresConfig {
     /// # Errors
     /// `Config` if this is no such URL; its secrets are not in the message.
     pub fn from_url(url: &str) -> Result<PostgresConfig, Error> {
+        PostgresConfig::from_url_in(url, &environment::of_process)
+    }
+
+    /// The same, with this environment.
+    pub(crate) fn from_url_in(url: &str, lookup: Lookup<'_>) -> Result<PostgresConfig, Error> {
         let Some((_, tail)) =
             url.split_once("://").filter(|(scheme, _)| ["postgres", "postgresql"].contains(scheme))
         else {
@@ -78,7 +88,9 @@ impl PostgresConfig {
             Some(at) => (&tail[..after_password + at], &tail[after_password + at + 1..]),
             None => (tail, ""),
         };
-        let options = Options::from_query(query)?;
+        let mut options = Options::from_query(query)?;
+        let more = environment::settings(options.service.take(), lookup)?;
+        options.complete(&more, lookup)?;
         let names = Names::new(&options.schema, &options.table)?;
         let question = if options.theirs.is_empty() { "" } else { "?" };
         let theirs = options.theirs.join("&").replace('@', "%40");
@@ -90,29 +102,37 @@ impl PostgresConfig {
                  odd characters of the password as %XX, and only options that libpq knows",
             )
         })?;
-        if !options.theirs.iter().any(|option| option.starts_with("target_session_attrs=")) {
+        if !options.has("target_session_attrs") {
             server.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
-        if hosts::count(&server) == 0 {
-            server.host("localhost");
-        }
-        let (mode, tls) = options.tls.build()?;
-        server.ssl_mode(mode);
+        login(&mut server, &more)?;
+        let (mode, negotiation, tls) = options.tls.build()?;
+        server.ssl_mode(mode).ssl_negotiation(negotiation);
         if server.get_application_name().is_none() {
-            server.application_name("tenure");
+            server.application_name(options.fallback_name.as_deref().unwrap_or("tenure"));
         }
         // A dead server must be noticed by connections that only listen, too.
-        server.keepalives_idle(Duration::from_secs(15)).keepalives_interval(Duration::from_secs(5));
-        server.tcp_user_timeout(Duration::from_secs(30));
-        let (variable, home) = (std::env::var_os("PGPASSFILE"), std::env::var_os("HOME"));
-        let passfile = Passfile::choose(options.passfile, variable, home);
+        if !options.has("keepalives_idle") {
+            server.keepalives_idle(Duration::from_secs(15));
+        }
+        if !options.has("keepalives_interval") {
+            server.keepalives_interval(Duration::from_secs(5));
+        }
+        // Where 0 is asked for, the system's own limit holds.
+        match options.tcp_user_timeout.unwrap_or(TCP_USER_TIMEOUT) {
+            Duration::ZERO => {}
+            limit => drop(server.tcp_user_timeout(limit)),
+        }
+        let passfile = Passfile::choose(options.passfile, None, lookup("HOME").map(Into::into));
+        // As with libpq it is for each server.
+        let each = options.connect_timeout.map(|each| each * hosts::count(&server) as u32);
         Ok(PostgresConfig {
             hosts: Hosts::new(&server, passfile)?,
             server,
             tls,
             names,
             fence_grace: options.fence_grace,
-            connect_timeout: CONNECT_TIMEOUT,
+            connect_timeout: each.unwrap_or(CONNECT_TIMEOUT),
             call_timeout: CALL_TIMEOUT,
         })
     }
@@ -216,41 +236,203 @@ impl fmt::Debug for PostgresConfig {
 }
 
 /// The options of a URL: ours, and those that the driver knows.
-struct Options<'a> {
+struct Options {
     schema: String,
     table: String,
     fence_grace: Duration,
     tls: tls::Options,
     passfile: Option<String>,
-    theirs: Vec<&'a str>,
+    connect_timeout: Option<Duration>,
+    tcp_user_timeout: Option<Duration>,
+    fallback_name: Option<String>,
+    service: Option<String>,
+    /// As they were written.
+    theirs: Vec<String>,
 }
 
-impl<'a> Options<'a> {
-    fn from_query(query: &'a str) -> Result<Options<'a>, Error> {
+impl Options {
+    fn from_query(query: &str) -> Result<Options, Error> {
         let mut options = Options {
             schema: SCHEMA.to_owned(),
             table: TABLE.to_owned(),
             fence_grace: FENCE_GRACE,
             tls: tls::Options::default(),
             passfile: None,
+            connect_timeout: None,
+            tcp_user_timeout: None,
+            fallback_name: None,
+            service: None,
             theirs: Vec::new(),
         };
-        let tls = &mut options.tls;
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
-                Some(("schema", value)) => options.schema = decoded("schema", value)?,
-                Some(("table", value)) => options.table = decoded("table", value)?,
-                Some(("fence_grace", value)) => options.fence_grace = grace(value)?,
-                Some(("sslmode", value)) => tls.mode = Some(decoded("sslmode", value)?),
-                Some(("sslrootcert", path)) => tls.files.root = Some(decoded("sslrootcert", path)?),
-                Some(("sslcert", path)) => tls.files.certificate = Some(decoded("sslcert", path)?),
-                Some(("sslkey", path)) => tls.files.key = Some(decoded("sslkey", path)?),
-                Some(("passfile", path)) => options.passfile = Some(decoded("passfile", path)?),
-                _ => options.theirs.push(option),
+                Some((name, value)) if is_ours(name) => {
+                    options.set(name, decoded(name, value)?)?;
+                }
+                Some(("keepalives_count", value)) => {
+                    options.theirs.push(format!("keepalives_retries={value}"));
+                }
+                // A server that takes writes is a primary.
+                Some(("target_session_attrs", "primary")) => {
+                    options.theirs.push("target_session_attrs=read-write".to_owned());
+                }
+                _ => options.theirs.push(option.to_owned()),
             }
         }
         Ok(options)
     }
+
+    fn set(&mut self, name: &str, value: String) -> Result<(), Error> {
+        let tls = &mut self.tls;
+        match name {
+            "schema" => self.schema = value,
+            "table" => self.table = value,
+            "fence_grace" => self.fence_grace = grace(&value)?,
+            "passfile" => self.passfile = Some(value),
+            "service" => self.service = Some(value),
+            "fallback_application_name" => self.fallback_name = Some(value),
+            "sslmode" => tls.mode = Some(value),
+            "sslnegotiation" => tls.negotiation = Some(value),
+            "sslrootcert" => tls.files.root = Some(value),
+            "sslcert" => tls.files.certificate = Some(value),
+            "sslkey" => tls.files.key = Some(value),
+            // A lease can't wait without end: what would mean that is left at our own limit.
+            "connect_timeout" => {
+                let limit = Duration::from_secs(whole(name, &value)?);
+                self.connect_timeout = Some(limit).filter(|limit| !limit.is_zero());
+            }
+            "tcp_user_timeout" => {
+                self.tcp_user_timeout = Some(Duration::from_millis(whole(name, &value)?));
+            }
+            "gssencmode" if value == "require" => {
+                return Err(Error::config(
+                    "gssencmode=require is not supported; use TLS, with sslmode=require",
+                ));
+            }
+            // GSSAPI is never used, and the encoding is always UTF8.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What the URL does not say, from the service and the environment.
+    fn complete(
+        &mut self,
+        more: &HashMap<String, String>,
+        lookup: Lookup<'_>,
+    ) -> Result<(), Error> {
+        for (name, value) in more {
+            let tls = &self.tls;
+            let is_said = match name.as_str() {
+                "host" | "hostaddr" | "port" | "user" | "password" | "dbname" => true,
+                "passfile" => self.passfile.is_some(),
+                "connect_timeout" => self.connect_timeout.is_some(),
+                "tcp_user_timeout" => self.tcp_user_timeout.is_some(),
+                "fallback_application_name" => self.fallback_name.is_some(),
+                "sslmode" => tls.mode.is_some(),
+                "sslnegotiation" => tls.negotiation.is_some(),
+                "sslrootcert" => tls.files.root.is_some(),
+                "sslcert" => tls.files.certificate.is_some(),
+                "sslkey" => tls.files.key.is_some(),
+                name => self.has(name),
+            };
+            match is_said {
+                true => {}
+                false if is_ours(name) => self.set(name, value.clone())?,
+                false => {
+                    let name = if name == "keepalives_count" { "keepalives_retries" } else { name };
+                    let value = if value == "primary" { "read-write" } else { value };
+                    self.theirs.push(format!("{name}={}", encoded(value)));
+                }
+            }
+        }
+        let files = &mut self.tls.files;
+        if matches!(self.tls.mode.as_deref(), Some("require" | "verify-ca" | "verify-full")) {
+            files.root = files.root.take().or_else(|| usual_file("root.crt", lookup));
+        }
+        if files.certificate.is_none() && files.key.is_none() {
+            let own = (usual_file("postgresql.crt", lookup), usual_file("postgresql.key", lookup));
+            if let (Some(certificate), Some(key)) = own {
+                (files.certificate, files.key) = (Some(certificate), Some(key));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the driver is told this.
+    fn has(&self, name: &str) -> bool {
+        let is_it = |option: &String| option.split('=').next() == Some(name);
+        self.theirs.iter().any(is_it)
+    }
+}
+
+/// Whether this is an option that we see to, and not the driver.
+fn is_ours(name: &str) -> bool {
+    const OURS: [&str; 15] = [
+        "schema",
+        "table",
+        "fence_grace",
+        "passfile",
+        "service",
+        "fallback_application_name",
+        "sslmode",
+        "sslnegotiation",
+        "sslrootcert",
+        "sslcert",
+        "sslkey",
+        "connect_timeout",
+        "tcp_user_timeout",
+        "gssencmode",
+        "client_encoding",
+    ];
+    OURS.contains(&name)
+}
+
+/// Where and as whom to connect, if the URL does not say.
+fn login(server: &mut tokio_postgres::Config, more: &HashMap<String, String>) -> Result<(), Error> {
+    let of = |name: &str| more.get(name).map(String::as_str);
+    if hosts::count(server) == 0 {
+        for host in of("host").unwrap_or("localhost").split(',') {
+            server.host(host);
+        }
+        for address in of("hostaddr").into_iter().flat_map(|all| all.split(',')) {
+            let bad = |_| Error::config("hostaddr of the service is no address; write numbers");
+            server.hostaddr(address.parse().map_err(bad)?);
+        }
+    }
+    if server.get_ports().is_empty() {
+        for port in of("port").into_iter().flat_map(|ports| ports.split(',')) {
+            let bad = |_| Error::config("PGPORT, or port of the service, is no port number");
+            server.port(port.parse().map_err(bad)?);
+        }
+    }
+    if let (None, Some(user)) = (server.get_user(), of("user")) {
+        server.user(user);
+    }
+    if let (None, Some(password)) = (server.get_password(), of("password")) {
+        server.password(password);
+    }
+    if let (None, Some(database)) = (server.get_dbname(), of("dbname")) {
+        server.dbname(database);
+    }
+    Ok(())
+}
+
+fn whole(name: &str, value: &str) -> Result<u64, Error> {
+    let limit = value.parse::<i64>();
+    let bad = |_| Error::config(format!("{name} is a whole number, as libpq has it"));
+    limit.map(|limit| u64::try_from(limit).unwrap_or(0)).map_err(bad)
+}
+
+/// A value as in a URL.
+fn encoded(value: &str) -> String {
+    let letter = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => {
+            char::from(byte).to_string()
+        }
+        other => format!("%{other:02X}"),
+    };
+    value.bytes().map(letter).collect()
 }
 
 fn grace(value: &str) -> Result<Duration, Error> {
@@ -281,8 +463,62 @@ mod tests {
         let config = PostgresConfig::from_url(url).unwrap();
         assert_eq!(config.names, Names::new("my own", "t\"x").unwrap());
         assert_eq!(config.fence_grace, Duration::from_secs(2));
-        assert_eq!(config.server.get_connect_timeout(), Some(&Duration::from_secs(7)));
+        assert_eq!(config.connect_timeout, Duration::from_secs(7));
         assert_eq!(config.address(), "postgres://a@h:5433/d?schema=my own&table=t\"x");
+    }
+
+    #[test]
+    fn limits_are_as_given_and_in_the_units_of_libpq() {
+        let url = "postgres://a,b/d?connect_timeout=7&tcp_user_timeout=1500&keepalives_idle=9\
+                   &keepalives_interval=2&keepalives_count=4&keepalives=0&gssencmode=disable";
+        let config = PostgresConfig::from_url(url).unwrap();
+        assert_eq!(config.connect_timeout, Duration::from_secs(14), "7 s for each");
+        let server = config.hosts.server(1).unwrap();
+        assert_eq!(server.get_tcp_user_timeout(), Some(&Duration::from_millis(1_500)));
+        assert_eq!(server.get_keepalives_idle(), Duration::from_secs(9));
+        assert_eq!(server.get_keepalives_interval(), Some(Duration::from_secs(2)));
+        assert_eq!((server.get_keepalives_retries(), server.get_keepalives()), (Some(4), false));
+        let plain = PostgresConfig::from_url("postgres://a/d?tcp_user_timeout=0").unwrap();
+        assert_eq!(plain.server.get_tcp_user_timeout(), None);
+        assert_eq!(plain.connect_timeout, CONNECT_TIMEOUT);
+        let usual = PostgresConfig::from_url("postgres://a/d").unwrap();
+        assert_eq!(usual.server.get_tcp_user_timeout(), Some(&TCP_USER_TIMEOUT));
+        assert!(PostgresConfig::from_url("postgres://a/d?gssencmode=require").is_err());
+        assert!(PostgresConfig::from_url("postgres://a/d?connect_timeout=soon").is_err());
+    }
+
+    #[test]
+    fn the_environment_says_what_the_url_does_not() {
+        let lookup = |name: &str| {
+            let value = match name {
+                "PGHOST" => "db1,db2",
+                "PGPORT" => "5433",
+                "PGUSER" => "app",
+                "PGPASSWORD" => "hunter2",
+                "PGDATABASE" => "shop",
+                "PGSSLMODE" => "disable",
+                "PGAPPNAME" => "a&b",
+                "PGCONNECT_TIMEOUT" => "5",
+                "PGTARGETSESSIONATTRS" => "primary",
+                _ => return None,
+            };
+            Some(value.to_owned())
+        };
+        let config = PostgresConfig::from_url_in("postgres://", &lookup).unwrap();
+        assert_eq!(config.address(), "postgres://app@db1:5433,db2:5433/shop");
+        let server = config.hosts.server(1).unwrap();
+        assert_eq!(server.get_password(), Some(&b"hunter2"[..]));
+        assert_eq!(server.get_ssl_mode(), tokio_postgres::config::SslMode::Disable);
+        assert_eq!(server.get_application_name(), Some("a&b"));
+        assert_eq!(config.connect_timeout, Duration::from_secs(10));
+        assert!(!format!("{config:?}").contains("hunter2"));
+        let url = "postgres://me:pw@h:1/d?sslmode=require&application_name=n&connect_timeout=2";
+        let config = PostgresConfig::from_url_in(url, &lookup).unwrap();
+        assert_eq!(config.address(), "postgres://me@h:1/d");
+        assert_eq!(config.server.get_password(), Some(&b"pw"[..]));
+        assert_eq!(config.server.get_ssl_mode(), tokio_postgres::config::SslMode::Require);
+        assert_eq!(config.server.get_application_name(), Some("n"));
+        assert_eq!(config.connect_timeout, Duration::from_secs(2));
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tenure_core::{Error, ErrorKind, Name, show_duration};
 
+use tokio_postgres::config::SslNegotiation;
+
 use crate::config::PostgresConfig;
 
 /// The name of this store in errors.
@@ -32,7 +34,12 @@ fn said(config: &PostgresConfig, address: &str, error: tokio_postgres::Error) ->
     let user = config.server.get_user().unwrap_or("the user");
     let says = error.as_db_error().map(|db| db.message().to_owned()).unwrap_or_default();
     let code = error.code().map(|state| state.code().to_owned()).unwrap_or_default();
+    let direct = config.server.get_ssl_negotiation() == SslNegotiation::Direct;
     let (kind, message) = match code.as_str() {
+        "" if direct => {
+            let (kind, message) = unsaid(address, &causes(&error));
+            (kind, format!("{message} And sslnegotiation=direct needs PostgreSQL 17 or later"))
+        }
         "" => unsaid(address, &causes(&error)),
         "28P01" | "28000" => (
             ErrorKind::Denied,
@@ -103,6 +110,16 @@ pub(crate) fn may_not_migrate(config: &PostgresConfig, error: tokio_postgres::Er
     new(ErrorKind::Denied, message).caused_by(error)
 }
 
+/// What a migration could not put right (P8).
+pub(crate) fn differs(config: &PostgresConfig, what: &[String]) -> Error {
+    let (address, what) = (config.address(), what.join("; "));
+    let message = format!(
+        "{address} is not as tenure made it, and could not be put right: {what}; drop what is \
+         wrong, then run `tenure migrate` again"
+    );
+    new(ErrorKind::Config, message)
+}
+
 /// What went wrong without a word of the server's.
 fn unsaid(address: &str, causes: &str) -> (ErrorKind, String) {
     let has = |part: &str| causes.contains(part);
@@ -119,8 +136,8 @@ fn unsaid(address: &str, causes: &str) -> (ErrorKind, String) {
     }
     if has("channel binding") {
         let message = format!(
-            "{address} can't be reached with channel_binding=require, which tenure does not have; \
-             leave that out, and use sslmode=verify-full"
+            "{address} can't be reached with channel_binding=require ({causes}); it needs TLS \
+             (sslmode=require) and a password by SCRAM there"
         );
         return (ErrorKind::Unsupported, message);
     }
@@ -198,9 +215,16 @@ pub(crate) fn code(error: &Error) -> Option<&str> {
     Some(driver.code()?.code())
 }
 
-/// Somebody else is at the row at this instant (P2).
-pub(crate) fn busy() -> Error {
-    new(ErrorKind::Unavailable, "another transaction is at this election; try again")
+/// Somebody else is at the row at this instant (P2); if it has been so for a while, who that is.
+pub(crate) fn busy(pids: Option<&str>) -> Error {
+    let message = match pids {
+        None => "another transaction is at this election; try again".to_owned(),
+        Some(pids) => format!(
+            "backend {pids} has locked this election (FOR UPDATE?) and does not let go; end its \
+             transaction, with pg_terminate_backend if need be"
+        ),
+    };
+    new(ErrorKind::Unavailable, message)
 }
 
 /// The lease is over, and a fenced transaction of it is not (P3).

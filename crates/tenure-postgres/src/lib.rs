@@ -8,6 +8,7 @@ mod config;
 mod connection;
 mod connector;
 mod elections;
+mod environment;
 mod error;
 pub mod fence;
 #[cfg(feature = "drill")]
@@ -27,6 +28,7 @@ mod passfile;
 mod privileges;
 mod random;
 mod session;
+mod shape;
 mod store;
 pub mod tick;
 mod tls;

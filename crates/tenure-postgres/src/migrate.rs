@@ -15,10 +15,11 @@ use crate::clock::{now, pause};
 use crate::config::PostgresConfig;
 use crate::connection;
 use crate::error;
+use crate::shape::{self, Difference};
 use crate::{AdvisoryStore, PostgresStore};
 
 /// All migrations, in order. What was published is never edited: a change is a new file.
-const MIGRATIONS: [(i32, &str); 8] = [
+const MIGRATIONS: [(i32, &str); 9] = [
     (1, include_str!("../migrations/0001_init.sql")),
     (2, include_str!("../migrations/0002_rules.sql")),
     (3, include_str!("../migrations/0003_table_clients.sql")),
@@ -27,7 +28,12 @@ const MIGRATIONS: [(i32, &str); 8] = [
     (6, include_str!("../migrations/0006_messages.sql")),
     (7, include_str!("../migrations/0007_ledger.sql")),
     (8, include_str!("../migrations/0008_advisory.sql")),
+    (9, include_str!("../migrations/0009_rpc.sql")),
 ];
+
+/// What comes before the first of them, and what is tried after the last.
+const TABLE_OF_MIGRATIONS: &str = include_str!("sql/migrations_table.sql");
+const PROBE: &str = include_str!("sql/probe.sql");
 
 /// The oldest server that has all that is used here.
 const SERVER_MIN: i32 = 140_000;
@@ -57,6 +63,10 @@ impl Migrate for PostgresStore {
         let raise = terms_above.map(|above| self.raise_terms_sql(above));
         self.migration_sql() + &raise.unwrap_or_default()
     }
+
+    fn client_preamble(&self) -> &'static str {
+        "-- For psql. Leave the next line out elsewhere.\n\\set ON_ERROR_STOP on\n"
+    }
 }
 
 /// The tables are the same for both kinds of stores.
@@ -72,6 +82,10 @@ impl Migrate for AdvisoryStore {
     fn script(&self, terms_above: Option<Term>) -> String {
         self.tables().script(terms_above)
     }
+
+    fn client_preamble(&self) -> &'static str {
+        self.tables().client_preamble()
+    }
 }
 
 /// The latest version that this crate knows.
@@ -79,16 +93,40 @@ pub(crate) fn latest() -> i32 {
     MIGRATIONS.iter().map(|(version, _)| *version).max().unwrap_or(0)
 }
 
-/// All statements as one script, for those whose own role may not create tables. It may run again,
-/// and where a later version of tenure has been: it leaves alone what was done.
+/// The functions of all migrations with their bodies, before names are put in. A later one takes
+/// the place of an earlier one.
+pub(crate) fn bodies() -> Vec<(&'static str, &'static str)> {
+    const CREATE: &str = "CREATE OR REPLACE FUNCTION @schema@.";
+    let files = MIGRATIONS.iter().map(|(_, sql)| *sql);
+    let body = |rest: &'static str| {
+        let name = rest.split('(').next()?;
+        let end = rest.find(CREATE).unwrap_or(rest.len());
+        let (_, text) = rest[..end].split_once("AS $tenure$")?;
+        Some((name, text.split("$tenure$").next()?))
+    };
+    let all = std::iter::once(TABLE_OF_MIGRATIONS).chain(files);
+    all.flat_map(|sql| sql.split(CREATE).skip(1)).filter_map(body).collect()
+}
+
+/// All statements as one, for those whose own role may not create tables. It may run again, and
+/// puts right what differs; where a later version of tenure has been it leaves everything alone.
+/// What others have locked is tried again. It needs no transaction and no `psql`.
 pub(crate) fn script(config: &PostgresConfig) -> String {
-    let names = &config.names;
-    let steps: String = MIGRATIONS.iter().map(|(version, _)| guarded(config, *version)).collect();
-    format!(
-        "BEGIN;\nSELECT pg_advisory_xact_lock({});\n{BOUNDS};\n\n{}\n{steps}COMMIT;\n",
-        names.migration_key(),
-        names.render(include_str!("sql/migrations_table.sql")),
-    )
+    let steps: String = MIGRATIONS
+        .iter()
+        .map(|(version, _)| {
+            format!("EXECUTE $tenure_{version}$\n{}$tenure_{version}$;\n", step(config, *version))
+        })
+        .collect();
+    let words = [
+        ("@key@", config.names.migration_key().to_string()),
+        ("@latest@", latest().to_string()),
+        ("@first@", config.names.render(TABLE_OF_MIGRATIONS)),
+        ("@last@", config.names.render(PROBE)),
+    ];
+    let frame = config.names.render(include_str!("sql/script.sql"));
+    let frame = words.iter().fold(frame, |text, (word, value)| text.replace(word, value));
+    frame.replace("@steps@", &steps)
 }
 
 /// Brings the schema up to date.
@@ -166,7 +204,10 @@ async fn carry_out(config: &PostgresConfig, client: &Client) -> Result<Migrated,
     // Where all is done already, nobody has to take a turn.
     if let Ok(rows) = client.query_typed(&version, &[]).await {
         let from = number(rows);
-        if from >= to {
+        let done = from > to
+            || from == to
+                && shape::differences(client, names, false).await.map_err(failed)?.is_empty();
+        if done {
             return Ok(Migrated::new(from, from, to));
         }
     }
@@ -174,13 +215,34 @@ async fn carry_out(config: &PostgresConfig, client: &Client) -> Result<Migrated,
     let key = names.migration_key();
     // Its turn may be a while off: the bounds are for what comes then.
     run(format!("BEGIN; SELECT pg_advisory_xact_lock({key}); {BOUNDS}")).await?;
-    run(names.render(include_str!("sql/migrations_table.sql"))).await?;
+    run(names.render(TABLE_OF_MIGRATIONS)).await?;
     let from = number(client.query_typed(&version, &[]).await.map_err(failed)?);
+    if from > to {
+        run("COMMIT".to_owned()).await?;
+        return Ok(Migrated::new(from, from, to));
+    }
+    // What was done before may have been changed since (P8). What is new is not there yet.
+    let differs = match from == to {
+        true => shape::differences(client, names, true).await.map_err(failed)?,
+        false => Vec::new(),
+    };
+    let before: String = differs.iter().filter_map(|differs| differs.before(names)).collect();
+    let steps: String = MIGRATIONS.iter().map(|(version, _)| step(config, *version)).collect();
+    let after: String = differs.iter().filter_map(|differs| differs.after(names)).collect();
     // With the commit in one message: a client that is gone leaves no table locked.
-    let steps = MIGRATIONS.iter().filter(|(version, _)| *version > from);
-    let steps: String = steps.map(|(version, _)| step(config, *version)).collect();
-    run(format!("{steps}COMMIT")).await?;
-    Ok(Migrated::new(from, to.max(from), to))
+    run(format!("{before}{steps}{after}{}COMMIT", names.render(PROBE))).await?;
+    let says = |differs: &[Difference]| -> Vec<String> {
+        differs.iter().map(|differs| differs.says(names)).collect()
+    };
+    let left = shape::differences(client, names, false).await.map_err(failed)?;
+    if from < to && !left.is_empty() {
+        // It was changed before: now that all is there, it can be told what is wrong.
+        return Err(Trouble::Passing(error::differs(config, &says(&left))));
+    }
+    if !left.is_empty() {
+        return Err(Trouble::Final(error::differs(config, &says(&left))));
+    }
+    Ok(Migrated::new(from, to, to).with_repairs(says(&differs)))
 }
 
 /// One migration, with the note that it was done.
@@ -191,19 +253,6 @@ fn step(config: &PostgresConfig, version: i32) -> String {
          VALUES ({version}, @table_literal@) ON CONFLICT (version) DO NOTHING;\n\n"
     );
     config.names.render(&format!("{sql}{note}"))
-}
-
-/// One migration that does nothing where it was done, or a later one. An older body of a function
-/// must not take the place of a newer one.
-fn guarded(config: &PostgresConfig, version: i32) -> String {
-    let step = step(config, version);
-    let guard = format!(
-        "DO $tenure_{version}$\nBEGIN\n\
-         IF EXISTS (SELECT FROM @schema@.tenure_migrations WHERE version >= {version}) THEN\n\
-         \x20   RETURN;\nEND IF;\nEXECUTE $tenure_step_{version}$\n"
-    );
-    let guard = config.names.render(&guard);
-    format!("{guard}{step}$tenure_step_{version}$;\nEND\n$tenure_{version}$;\n\n")
 }
 
 #[cfg(test)]
@@ -217,7 +266,7 @@ mod tests {
         for (version, _) in MIGRATIONS {
             assert!(script.contains(&format!("VALUES ({version}, '\"s\".\"t\"')")), "{version}");
         }
-        assert!(script.starts_with("BEGIN;") && script.ends_with("COMMIT;\n"));
+        assert!(script.starts_with("DO ") && script.ends_with("$tenure_migration$;\n"));
         assert!(!script.contains('@'), "a word was not put in");
     }
 

@@ -14,6 +14,7 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::channels::PostgresChannels;
 use crate::clock::pause;
 use crate::config::PostgresConfig;
+use crate::connection;
 use crate::connector::Connector;
 use crate::error;
 use crate::hints::HintHub;
@@ -23,6 +24,7 @@ use crate::listener::NotifyListener;
 use crate::migrate;
 use crate::names::Names;
 use crate::notifications::Subscriber;
+use crate::shape;
 
 /// How many ops one call carries.
 const BATCH_LIMIT: usize = 10_000;
@@ -112,7 +114,25 @@ impl PostgresStore {
         migrate::migrate(&self.0.config).await.map_err(|error| error.during("migrate"))
     }
 
-    /// What [`migrate`](Self::migrate) does, as a script for `psql`.
+    /// What of the schema is not as this version of tenure makes it, in a sentence each:
+    /// functions with another body, triggers that are disabled, columns that are missing, and so
+    /// on. [`migrate`](Self::migrate) puts it right.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is changed.
+    ///
+    /// # Errors
+    /// Whatever kept the server from answering.
+    pub async fn differences(&self) -> Result<Vec<String>, Error> {
+        let config = &self.0.config;
+        let (client, task) = connection::connect(config).await?;
+        let differs = shape::differences(&client, &config.names, false).await;
+        task.abort();
+        let differs = differs.map_err(|error| error::from_postgres(config, error))?;
+        Ok(differs.iter().map(|differs| differs.says(&config.names)).collect())
+    }
+
+    /// What [`migrate`](Self::migrate) does, as one statement of SQL for whoever owns the schema.
     pub fn migration_sql(&self) -> String {
         migrate::script(&self.0.config)
     }

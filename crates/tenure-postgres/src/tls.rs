@@ -8,37 +8,64 @@ use std::task::{Context, Poll};
 use tenure_core::Error;
 use tenure_tls::{TlsOptions, TlsStream, Verify};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
+
+/// What the connection is for, which servers since PostgreSQL 17 want to know (ALPN).
+const PROTOCOL: &str = "postgresql";
 
 /// What a URL says about TLS.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) mode: Option<String>,
+    pub(crate) negotiation: Option<String>,
     pub(crate) files: TlsOptions,
 }
 
 /// How to encrypt connections, ready for use.
 #[derive(Clone, Debug)]
-pub(crate) struct Tls(tenure_tls::Tls);
+pub(crate) struct Tls {
+    tls: tenure_tls::Tls,
+    /// The server is not asked first whether it speaks TLS, so it must say that it is Postgres.
+    direct: bool,
+}
 
 impl Options {
     /// When to encrypt, and how. Files are read now.
-    pub(crate) fn build(&self) -> Result<(SslMode, Tls), Error> {
+    pub(crate) fn build(&self) -> Result<(SslMode, SslNegotiation, Tls), Error> {
+        let rooted = self.files.root.is_some();
         let (mode, verify) = match self.mode.as_deref().unwrap_or("prefer") {
-            "disable" => (SslMode::Disable, false),
-            "prefer" | "allow" => (SslMode::Prefer, false),
-            // As with libpq: a root that is named counts.
-            "require" => (SslMode::Require, self.files.root.is_some()),
-            "verify-full" => (SslMode::Require, true),
+            "disable" => (SslMode::Disable, Verify::Nothing),
+            "prefer" | "allow" => (SslMode::Prefer, Verify::Nothing),
+            // As with libpq: a root that is named counts, and the name of the host does not.
+            "require" if rooted => (SslMode::Require, Verify::Chain),
+            "require" => (SslMode::Require, Verify::Nothing),
+            "verify-ca" => (SslMode::Require, Verify::Chain),
+            "verify-full" => (SslMode::Require, Verify::Server),
             other => {
                 return Err(Error::config(format!(
-                    "sslmode={other} is not known; use disable, prefer, require or verify-full"
+                    "sslmode={other} is not known; use disable, prefer, require, verify-ca or \
+                     verify-full"
                 )));
             }
         };
-        let verify = if verify { Verify::Server } else { Verify::Nothing };
-        Ok((mode, Tls(self.files.build(verify)?)))
+        let negotiation = match (self.negotiation.as_deref(), mode) {
+            (None | Some("postgres"), _) => SslNegotiation::Postgres,
+            (Some("direct"), SslMode::Require) => SslNegotiation::Direct,
+            (Some("direct"), _) => {
+                return Err(Error::config(
+                    "sslnegotiation=direct needs sslmode=require, verify-ca or verify-full",
+                ));
+            }
+            (Some(other), _) => {
+                return Err(Error::config(format!(
+                    "sslnegotiation={other} is not known; use postgres or direct"
+                )));
+            }
+        };
+        let files = TlsOptions { protocol: Some(PROTOCOL), ..self.files.clone() };
+        let direct = negotiation == SslNegotiation::Direct;
+        Ok((mode, negotiation, Tls { tls: files.build(verify)?, direct }))
     }
 }
 
@@ -51,13 +78,13 @@ where
     type Error = io::Error;
 
     fn make_tls_connect(&mut self, domain: &str) -> io::Result<Handshake> {
-        Ok(Handshake { tls: self.0.clone(), domain: domain.to_owned() })
+        Ok(Handshake { tls: self.clone(), domain: domain.to_owned() })
     }
 }
 
 /// One connection about to be encrypted.
 pub(crate) struct Handshake {
-    tls: tenure_tls::Tls,
+    tls: Tls,
     /// Empty for a unix socket, which is never encrypted.
     domain: String,
 }
@@ -71,7 +98,14 @@ where
     type Future = Pin<Box<dyn Future<Output = io::Result<Stream<S>>> + Send>>;
 
     fn connect(self, stream: S) -> Self::Future {
-        Box::pin(async move { Ok(Stream(self.tls.connect(&self.domain, stream).await?)) })
+        Box::pin(async move {
+            let stream = self.tls.tls.connect(&self.domain, stream).await?;
+            if self.tls.direct && stream.protocol() != Some(PROTOCOL.as_bytes()) {
+                let message = "it does not know sslnegotiation=direct, which PostgreSQL 17 does";
+                return Err(io::Error::other(message));
+            }
+            Ok(Stream(stream))
+        })
     }
 }
 
@@ -80,7 +114,8 @@ pub(crate) struct Stream<S>(TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> tokio_postgres::tls::TlsStream for Stream<S> {
     fn channel_binding(&self) -> ChannelBinding {
-        ChannelBinding::none()
+        let bound = self.0.server_end_point().map(ChannelBinding::tls_server_end_point);
+        bound.unwrap_or_else(ChannelBinding::none)
     }
 }
 

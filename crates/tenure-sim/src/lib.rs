@@ -20,6 +20,7 @@ pub mod shrink;
 pub mod soak;
 pub mod store;
 pub mod transcript;
+pub mod vectors;
 mod world;
 
 pub use world::{Run, run};

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tenure_sim::library;
 use tenure_sim::plan::Options;
 use tenure_sim::soak::{explain, soak, transcripts};
+use tenure_sim::store::StoreFault;
 
 struct Args {
     /// The whole library, or else the machine alone.
@@ -19,6 +20,10 @@ struct Args {
     seed: Option<u64>,
     /// A fault of the library on purpose.
     fault: Option<tenure::Fault>,
+    /// A fault of its store.
+    store_fault: Option<StoreFault>,
+    /// Whether to look for seeds of the library that are not the same twice.
+    twice: bool,
 }
 
 fn main() -> ExitCode {
@@ -37,12 +42,28 @@ fn main() -> ExitCode {
 fn parse(args: impl Iterator<Item = String>) -> Result<Args, String> {
     let mut args = args.peekable();
     let library = args.next_if(|word| word == "library").is_some();
-    let mut parsed = Args { library, seeds: 10_000, from: 0, seed: None, fault: None };
+    let mut parsed = Args {
+        library,
+        seeds: 10_000,
+        from: 0,
+        seed: None,
+        fault: None,
+        store_fault: None,
+        twice: false,
+    };
     while let Some(flag) = args.next() {
         if flag == "--fault" {
             let wanted = args.next().unwrap_or_default();
-            let known = tenure::Fault::ALL.into_iter().find(|one| format!("{one:?}") == wanted);
-            parsed.fault = Some(known.ok_or_else(|| format!("there is no fault {wanted:?}"))?);
+            parsed.fault = tenure::Fault::ALL.into_iter().find(|one| format!("{one:?}") == wanted);
+            let of_store = [StoreFault::NeverSettles, StoreFault::CountsAnew];
+            parsed.store_fault = of_store.into_iter().find(|one| format!("{one:?}") == wanted);
+            if parsed.fault.is_none() && parsed.store_fault.is_none() {
+                return Err(format!("there is no fault {wanted:?}"));
+            }
+            continue;
+        }
+        if flag == "--twice" {
+            parsed.twice = true;
             continue;
         }
         let value = args.next().ok_or_else(|| format!("{flag} wants a number"))?;
@@ -71,7 +92,8 @@ fn one(seed: u64) -> ExitCode {
 
 /// Seeds of the whole library.
 fn library(args: &Args) -> ExitCode {
-    let first = library::Options { fault: args.fault, ..library::Options::new(args.from) };
+    let (fault, store_fault) = (args.fault, args.store_fault);
+    let first = library::Options { fault, store_fault, ..library::Options::new(args.from) };
     if let Some(seed) = args.seed {
         let run = library::run(&library::Options { seed, record: true, ..first });
         print!("{}", run.transcript);
@@ -85,6 +107,18 @@ fn library(args: &Args) -> ExitCode {
         };
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    if args.twice {
+        return match library::soak::differs(&first, args.seeds, threads) {
+            None => {
+                println!("{} library seeds are the same twice", args.seeds);
+                ExitCode::SUCCESS
+            }
+            Some(seed) => {
+                eprintln!("library seed {seed} differs from itself");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let (bar, step) = (bar(args.seeds), (args.seeds / 10).max(1));
     let result = library::soak::soak(&first, args.seeds, threads, |done| {
         bar.inc(1);

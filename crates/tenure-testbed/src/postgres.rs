@@ -11,6 +11,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use tenure_core::sync::lock;
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::{Client, NoTls};
 
 use crate::process::{free_port, processes};
 
@@ -41,6 +43,32 @@ impl Pooler {
 fn variable(name: &str) -> String {
     let hint = "`cargo xtask test --only postgres` starts a server and runs this test on it";
     env::var(name).unwrap_or_else(|_| panic!("{name} is not set: {hint}"))
+}
+
+/// A session, for tests that are not async.
+pub struct Session {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Session {
+    /// Connects to this server.
+    pub fn open(url: &str) -> Session {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (client, connection) = runtime.block_on(tokio_postgres::connect(url, NoTls)).unwrap();
+        runtime.spawn(connection);
+        Session { runtime, client }
+    }
+
+    /// Runs statements that answer nothing.
+    pub fn run(&self, sql: &str) {
+        self.runtime.block_on(self.client.batch_execute(sql)).unwrap();
+    }
+
+    /// The one number that a statement answers.
+    pub fn number(&self, sql: &str) -> i64 {
+        self.runtime.block_on(self.client.query_one(sql, &[])).unwrap().get(0)
+    }
 }
 
 /// A private server. Dropping it ends it.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, AlertDescription, ClientConfig, RootCertStore};
 
 use crate::options::Tls;
@@ -56,7 +57,8 @@ impl Tls {
         let Ok(config) = config else { return false };
         // No root at all: any certificate is refused, and the server has shown that it has one.
         let config = config.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
-        match Tls(TlsConnector::from(Arc::new(config))).connect(host, stream).await {
+        let Ok(name) = ServerName::try_from(host.to_owned()) else { return false };
+        match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
             Ok(_) => true,
             Err(error) => {
                 matches!(HandshakeFailure::of(&error), Some(HandshakeFailure::Untrusted(_)))

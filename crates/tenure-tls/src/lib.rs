@@ -1,8 +1,8 @@
 //! TLS for the stores of tenure: rustls with the ring provider, certificates from PEM files.
 //!
 //! A store reads the options of its URL into [`TlsOptions`], builds a [`Tls`] once, and encrypts
-//! each connection with it. No type of rustls appears here, and no provider is installed for the
-//! whole process.
+//! each connection with it. Files that have changed are read again. No type of rustls appears here,
+//! and no provider is installed for the whole process.
 //!
 //! ```no_run
 //! use tenure_tls::{TlsOptions, Verify};
@@ -16,6 +16,8 @@
 //! ```
 
 mod anyone;
+mod chain;
+mod end_point;
 mod handshake;
 mod options;
 mod stream;

@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use tenure_core::Error;
+use tenure_core::sync::lock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
@@ -15,6 +18,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::anyone::Anyone;
+use crate::chain::Chain;
 use crate::stream::TlsStream;
 
 /// What a URL says about TLS: paths of PEM files, in the options `sslrootcert`, `sslcert` and
@@ -27,6 +31,8 @@ pub struct TlsOptions {
     pub certificate: Option<String>,
     /// The key of that certificate.
     pub key: Option<String>,
+    /// What the connection is for, for servers that ask (ALPN).
+    pub protocol: Option<&'static str>,
 }
 
 /// Whom to talk to.
@@ -34,14 +40,29 @@ pub struct TlsOptions {
 pub enum Verify {
     /// Only to a server whose certificate is trusted and names the host.
     Server,
+    /// Only to a server whose certificate is trusted, whichever host it names.
+    Chain,
     /// To anyone who answers. This hides the traffic from those who listen, and does not stop
     /// those who answer in the server's place.
     Nothing,
 }
 
 /// Encrypts connections. A clone is another handle onto the same settings.
+///
+/// Certificates are renewed while programs run: files that have changed are read again for the
+/// next connection. If they can't be used, perhaps because somebody is writing them, the ones
+/// before are, and it is tried again for the connection after that.
 #[derive(Clone)]
-pub struct Tls(pub(crate) TlsConnector);
+pub struct Tls(Arc<Source>);
+
+struct Source {
+    options: TlsOptions,
+    verify: Verify,
+    read: Mutex<(Vec<Stamp>, TlsConnector)>,
+}
+
+/// By what a file that has changed is told: when it was written, its length, and its number.
+type Stamp = Option<(SystemTime, u64, u64)>;
 
 impl TlsOptions {
     /// Reads the files now, so that a wrong path is reported before anything is connected.
@@ -50,17 +71,34 @@ impl TlsOptions {
     /// `Config` if a file can't be read, a certificate and its key do not go together, or there is
     /// no root to verify the server by.
     pub fn build(&self, verify: Verify) -> Result<Tls, Error> {
+        let read = Mutex::new((self.stamps(), self.read(verify)?));
+        Ok(Tls(Arc::new(Source { options: self.clone(), verify, read })))
+    }
+
+    fn stamps(&self) -> Vec<Stamp> {
+        let stamp = |path: &String| {
+            let meta = std::fs::metadata(path).ok()?;
+            Some((meta.modified().ok()?, meta.len(), meta.ino()))
+        };
+        [&self.root, &self.certificate, &self.key].into_iter().flatten().map(stamp).collect()
+    }
+
+    fn read(&self, verify: Verify) -> Result<TlsConnector, Error> {
         let provider = Arc::new(ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| Error::config(format!("TLS can't be set up: {error}")))?;
         let config = match verify {
             Verify::Server => config.with_webpki_verifier(self.verifier(provider)?),
+            Verify::Chain => {
+                let verifier = Arc::new(Chain(self.verifier(provider)?));
+                config.dangerous().with_custom_certificate_verifier(verifier)
+            }
             Verify::Nothing => {
                 config.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider)))
             }
         };
-        let config = match (&self.certificate, &self.key) {
+        let mut config = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => {
                 let key = PrivateKeyDer::from_pem_file(key)
                     .map_err(|error| unreadable("sslkey", key, &error))?;
@@ -72,7 +110,8 @@ impl TlsOptions {
             (None, None) => config.with_no_client_auth(),
             _ => return Err(Error::config("sslcert and sslkey go together; give both or none")),
         };
-        Ok(Tls(TlsConnector::from(Arc::new(config))))
+        config.alpn_protocols = self.protocol.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Ok(TlsConnector::from(Arc::new(config)))
     }
 
     fn verifier(&self, provider: Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, Error> {
@@ -112,7 +151,21 @@ impl Tls {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        Ok(TlsStream(Box::new(self.0.connect(name, stream).await?)))
+        let connector = self.connector();
+        Ok(TlsStream(Box::new(connector.connect(name, stream).await?)))
+    }
+
+    fn connector(&self) -> TlsConnector {
+        let Source { options, verify, read } = &*self.0;
+        let mut read = lock(read);
+        let stamps = options.stamps();
+        // What can't be used now is tried again with the next connection.
+        if stamps != read.0
+            && let Ok(connector) = options.read(*verify)
+        {
+            *read = (stamps, connector);
+        }
+        read.1.clone()
     }
 }
 
@@ -161,7 +214,8 @@ mod tests {
         let root = Some(certificate.clone());
         let text = says(TlsOptions { root: root.clone(), key: Some(key.clone()), ..none.clone() });
         assert!(text.contains("give both or none"), "{text}");
-        let all = TlsOptions { root, certificate: Some(certificate), key: Some(key) };
+        let (certificate, key) = (Some(certificate), Some(key));
+        let all = TlsOptions { root, certificate, key, protocol: None };
         let text = says(TlsOptions { certificate: wrong.clone(), ..all.clone() });
         assert!(text.contains("sslcert=/no/such/file"), "{text}");
         let text = says(TlsOptions { key: wrong, ..all.clone() });

@@ -7,6 +7,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::client::TlsStream as RustlsStream;
 
+use crate::end_point;
+
 /// An encrypted connection, made by [`Tls::connect`](crate::Tls::connect).
 #[derive(Debug)]
 pub struct TlsStream<S>(pub(crate) Box<RustlsStream<S>>);
@@ -15,6 +17,17 @@ impl<S> TlsStream<S> {
     /// The connection underneath, to set options of the socket for example.
     pub fn get_ref(&self) -> &S {
         self.0.get_ref().0
+    }
+
+    /// The protocol that the server has agreed to, of what was offered (ALPN).
+    pub fn protocol(&self) -> Option<&[u8]> {
+        self.0.get_ref().1.alpn_protocol()
+    }
+
+    /// What a password can be bound to (`tls-server-end-point`), if the server's certificate is of
+    /// a kind for which that is defined.
+    pub fn server_end_point(&self) -> Option<Vec<u8>> {
+        end_point::hash(self.0.get_ref().1.peer_certificates()?.first()?)
     }
 }
 

@@ -23,7 +23,7 @@ use crate::clock::AnyClock;
 use crate::pulse::Pulse;
 use crate::runtime::{Part, Runtime};
 use crate::sabotage::{Fault, Faults};
-use crate::shared::{Reign, Shared, wake};
+use crate::shared::{Reign, Shared};
 use crate::slot::Done;
 
 /// How long a waker may take before another thread goes on with the others.
@@ -50,16 +50,16 @@ impl Wake {
         match self {
             Wake::Status(shared) => {
                 shared.status_queued.store(false, Ordering::Release);
-                wake(&shared.status);
+                shared.status.wake();
             }
             Wake::Feeds(shared) => {
                 shared.feeds_queued.store(false, Ordering::Release);
                 shared.wake_feeds();
             }
-            Wake::Phase(reign) => wake(&reign.phase),
+            Wake::Phase(reign) => reign.phase.wake(),
             Wake::Deadline(reign) => {
                 reign.deadline_queued.store(false, Ordering::Release);
-                wake(&reign.deadline);
+                reign.deadline.wake();
             }
             Wake::Pulse(pulse) => pulse.wake(),
             Wake::Done(done, result) => drop(done.send(result)),

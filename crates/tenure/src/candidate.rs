@@ -213,7 +213,7 @@ impl CandidateBuilder {
     pub fn build(self) -> Result<Candidate, Error> {
         let label = self.label.clone().unwrap_or_else(default_label);
         let id = CandidateId::new(&label, self.runtime.incarnation())?;
-        let origin = origin()?;
+        let origin = self.runtime.origin()?;
         let info = self.store.info();
         let (commands, receiver) = mpsc::unbounded_channel();
         let names = Names::default();

@@ -3,6 +3,7 @@
 //! The one place that reads time for decisions. Wall time is for display and is read elsewhere.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_core::{BoxFuture, Clock, Time};
 
@@ -87,7 +88,7 @@ mod sleep {
                     let _woken = timer.readable().await;
                 }
                 // No descriptors left: a coarse timer is better than none.
-                Err(_) => super::nap().await,
+                Err(_) => return super::by_naps(at, super::BootClock::time, super::nap).await,
             }
         }
     }
@@ -114,23 +115,75 @@ mod sleep {
     use tenure_core::Time;
 
     pub(super) async fn until(at: Time) {
-        while super::BootClock::time() < at {
-            super::nap().await;
-        }
+        super::by_naps(at, super::BootClock::time, super::nap).await;
     }
 }
 
-/// A short sleep on tokio's clock, for where there is no timer on ours.
+/// How long a nap is at most, and so how late a sleep may end after the host was suspended.
+const NAP_MAX: Duration = Duration::from_secs(1);
+
+/// Waits for an instant of a clock that has no timer. Naps are on tokio's clock, which stands still
+/// while the host is suspended: so the real one is looked at after each, and none is long.
+async fn by_naps<F>(at: Time, now: impl Fn() -> Time, nap: impl Fn(Duration) -> F)
+where
+    F: Future<Output = ()>,
+{
+    if at == Time::MAX {
+        return std::future::pending().await;
+    }
+    loop {
+        let left = at - now();
+        if left.is_zero() {
+            return;
+        }
+        nap(left.min(NAP_MAX)).await;
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "the fallback under the real timer")]
-async fn nap() {
-    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+async fn nap(span: Duration) {
+    tokio::time::sleep(span).await;
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::cell::Cell;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
 
     use super::*;
+
+    /// As `by_naps` on a clock that naps move, for so many naps at most: how many there were, or
+    /// `None` if it waits on for ever. Meanwhile the host is suspended once.
+    fn naps_until(at: Time, suspended: Duration) -> Option<u32> {
+        let (now, naps) = (Cell::new(Time::from_nanos(7)), Cell::new(0));
+        let nap = |span| {
+            let sleeps = if naps.replace(naps.get() + 1) == 0 { suspended } else { Duration::ZERO };
+            now.set(now.get() + span + sleeps);
+            assert!(naps.get() < 10_000, "it polls");
+            std::future::ready(())
+        };
+        let waiting = pin!(by_naps(at, || now.get(), nap));
+        let polled = waiting.poll(&mut Context::from_waker(Waker::noop()));
+        match polled {
+            Poll::Ready(()) => {
+                assert!(now.get() >= at, "too early");
+                Some(naps.get())
+            }
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn without_a_timer_a_long_wait_is_a_few_naps_and_one_without_end_none() {
+        let at = |after: Duration| Time::from_nanos(7) + after;
+        assert_eq!(naps_until(Time::MAX, Duration::ZERO), None);
+        assert_eq!(naps_until(Time::ZERO, Duration::ZERO), Some(0));
+        assert_eq!(naps_until(at(Duration::from_millis(3)), Duration::ZERO), Some(1));
+        assert_eq!(naps_until(at(Duration::from_secs(30)), Duration::ZERO), Some(30));
+        // A night's sleep of the host ends the wait with the nap that it fell into.
+        assert_eq!(naps_until(at(Duration::from_secs(30)), Duration::from_secs(28_800)), Some(1));
+    }
 
     #[tokio::test]
     async fn a_sleep_ends_after_its_instant_and_a_past_one_at_once() {

@@ -224,11 +224,12 @@ impl Election {
 
     /// Campaigns unless the election was stopped since the count was `stops`.
     pub(crate) async fn campaign_since(&self, stops: u64) -> Result<Tenure, Error> {
-        let mut status = self.inner.shared.status.subscribe();
+        let status = &self.inner.shared.status;
         let mut taking_part = None;
         loop {
+            let changed = status.changed();
             let reign = {
-                let status = status.borrow_and_update();
+                let status = status.borrow();
                 if status.stops != stops {
                     return Err(stopped_meanwhile());
                 }
@@ -243,7 +244,7 @@ impl Election {
             if taking_part.is_none() {
                 taking_part = Some(TakingPart::enter(&self.inner, stops)?);
             }
-            status.changed().await.map_err(|_| driver_gone())?;
+            changed.await;
         }
     }
 
@@ -294,6 +295,11 @@ impl Election {
 }
 
 impl Election {
+    /// The store that it is held on.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        self.inner.candidate.store()
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.inner.shared
     }

@@ -215,13 +215,13 @@ mod tests {
         let term = Term::new(number).unwrap();
         let reign = Arc::new(Reign::new(term, Time::ZERO, Time::MAX));
         shared.lead.begin(u64::MAX, false);
-        shared.status.send_modify(|status| status.reign = Some(reign));
+        shared.status.set_silently(|status| status.reign = Some(reign));
         Event::Elected { term }
     }
 
     fn lose(shared: &Shared, number: u64) -> Event {
         shared.lead.end();
-        shared.status.send_modify(|status| status.reign = None);
+        shared.status.set_silently(|status| status.reign = None);
         let (term, reason) = (Term::new(number).unwrap(), Reason::Resigned);
         Event::Draining { term, reason, left: Duration::ZERO }
     }

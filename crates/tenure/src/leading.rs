@@ -192,11 +192,10 @@ impl Election {
         let shared = &self.inner.shared;
         let reign = shared.reign_if(|| shared.leads()).filter(|reign| reign.enter())?;
         let working = Working { inner: &self.inner, reign };
-        let mut phase = working.reign.phase.subscribe();
         let pulse = self.inner.shared.pulses.listen();
         tokio::select! {
             biased;
-            _ = phase.wait_for(|phase| matches!(phase, Phase::Over(_))) => None,
+            _ = working.reign.phase.wait_for(|phase| matches!(phase, Phase::Over(_))) => None,
             never = pulse.answer() => match never {},
             value = work => working.is_current().then_some(value),
         }

@@ -97,6 +97,9 @@ mod standing;
 mod telemetry;
 mod telling;
 mod tenure;
+mod watched;
+#[cfg(test)]
+mod words_tests;
 
 pub use builder::ElectionBuilder;
 pub use callback::{Async, CallbackResult, Plain};

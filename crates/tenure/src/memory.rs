@@ -84,6 +84,21 @@ impl MemoryStore {
         }))
     }
 
+    /// The same store with another time of day, for a simulation.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_wall(self, wall: Arc<dyn Fn() -> i64 + Send + Sync>) -> MemoryStore {
+        self.ledgers(|ledgers| ledgers.wall = Some(wall));
+        self
+    }
+
+    /// Forgets all leases, terms and releases, as a server may do that is restarted. Messages and
+    /// ledgers stay.
+    #[doc(hidden)]
+    pub fn forget_leases(&self) {
+        *lock(&self.0.leases) = Leases::default();
+    }
+
     fn apply_now(&self, ops: &[Op]) -> Vec<Reply> {
         let mut changed = Vec::new();
         let replies = {

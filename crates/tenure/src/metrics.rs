@@ -6,7 +6,9 @@
 //! Elections are grouped by class, the leading colon segment of their names, so that ten thousand
 //! names do not make ten thousand series.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+mod tally;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -16,8 +18,9 @@ use metrics::{
     gauge, histogram,
 };
 use tenure_core::sync::lock;
-use tenure_core::{Name, Op, Outcome, Sight, Term, Time};
+use tenure_core::{Holder, Name, Op, Outcome, Sight, Term, Time, Timing};
 
+use self::tally::{Part, Tally};
 use crate::clock::AnyClock;
 use crate::shared::Shared;
 use crate::telemetry::Telemetry;
@@ -26,7 +29,11 @@ const ACQUIRED: &str = "leader_acquired_total";
 const LOST: &str = "leader_lost_total";
 const RENEWALS: &str = "leader_renewals_total";
 const FAILURES: &str = "leader_renewal_failures_total";
+const ELECTIONS: &str = "leader_elections";
 const IS_LEADER: &str = "leader_is_leader";
+const LEADERLESS: &str = "leader_leaderless";
+const CHANGES: &str = "leader_changes_recent";
+const OVERDUE: &str = "leader_renewals_overdue";
 const TERM: &str = "leader_term";
 const TRUST: &str = "leader_trust_seconds";
 const TTL: &str = "leader_ttl_seconds";
@@ -51,7 +58,22 @@ pub fn describe_metrics() {
     describe_counter!(LOST, "Reigns that ended here, for whatever reason.");
     describe_counter!(RENEWALS, "Renewals that the store granted.");
     describe_counter!(FAILURES, "Renewals that were refused, failed, or were withheld.");
+    describe_gauge!(ELECTIONS, "How many elections of the class this process takes part in.");
     describe_gauge!(IS_LEADER, "How many elections of the class are led here.");
+    describe_gauge!(
+        LEADERLESS,
+        "How many elections of the class this process takes part in and knows of no leader."
+    );
+    describe_gauge!(
+        CHANGES,
+        "How often one election of the class changed hands in the last ten minutes, as seen here; \
+         of all of them, the one that did so most often."
+    );
+    describe_gauge!(
+        OVERDUE,
+        "How many elections of the class are led here and will be lost soon, because their \
+         renewal is overdue."
+    );
     describe_gauge!(TERM, "The highest term of the class that is led here; 0 if none is.");
     describe_gauge!(
         TRUST,
@@ -97,12 +119,30 @@ pub(crate) struct Meter {
     group: Arc<Group>,
     telemetry: Telemetry,
     id: u64,
-    ttl: Duration,
-    /// The reign that is on, as the group knows it.
-    led: Option<(Term, Time)>,
+    timing: Timing,
+    /// As the group knows it.
+    part: Part,
+    me: Holder,
+    /// The reign that was seen last, here or elsewhere.
+    reign: Option<Reign>,
     /// Whether the answer that is waited for will be about a renewal.
     sent: Option<bool>,
     before: Before,
+}
+
+/// Who leads, or led.
+struct Reign {
+    holder: Holder,
+    term: Option<Term>,
+}
+
+impl Reign {
+    fn is(&self, other: &Reign) -> bool {
+        match (self.term, other.term) {
+            (Some(term), Some(other)) => term == other,
+            _ => self.holder == other.holder,
+        }
+    }
 }
 
 /// What was seen of the lease before the one that is led next.
@@ -122,8 +162,28 @@ impl Meter {
         let per_election = shared.per_election_metrics.then(|| shared.election.clone());
         let group = registry().group(shared, per_election);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let ttl = shared.timing.ttl;
-        Meter { group, telemetry, id, ttl, led: None, sent: None, before: Before::default() }
+        let meter = Meter {
+            group,
+            telemetry,
+            id,
+            timing: shared.timing,
+            part: Part::default(),
+            me: Holder::from(&shared.candidate),
+            reign: None,
+            sent: None,
+            before: Before::default(),
+        };
+        // So that all counters are there before there is anything to count: one that begins as 1
+        // has not risen, as Prometheus sees it.
+        meter.telemetry.counts(&meter.group);
+        meter
+    }
+
+    /// Whether somebody wants to lead, from now on.
+    pub(crate) fn takes_part(&mut self, takes_part: bool) {
+        if takes_part != self.part.takes_part {
+            self.change(|part| part.takes_part = takes_part);
+        }
     }
 
     /// An attempt begins.
@@ -132,7 +192,7 @@ impl Meter {
         if matches!(op, Op::Acquire { .. }) {
             self.before.tried_at.get_or_insert(now);
         }
-        self.telemetry.sent(self.id, op.verb(), shared, self.led.map(|(term, _)| term));
+        self.telemetry.sent(self.id, op.verb(), shared, self.part.led.map(|led| led.term));
         self.sent = Some(renewal);
     }
 
@@ -148,6 +208,7 @@ impl Meter {
         self.telemetry.replied(self.id, word, term);
         if let Outcome::Refused(sight) | Outcome::Seen(sight) = outcome {
             self.before.see(now, sight);
+            self.see(now, sight);
         }
         if renewal {
             self.group.sample(RENEWAL_SECONDS, now - sent_at);
@@ -168,26 +229,53 @@ impl Meter {
             self.group.sample(GAP_SECONDS, now - over_at);
         }
         self.before = Before::default();
-        self.led = Some((term, until));
-        self.group.change(|led| led.add((self.id, self.ttl), term, until));
+        let led = self.led_until(term, until);
+        self.change(|part| (part.led, part.other_until) = (Some(led), None));
+        self.sees(now, Reign { holder: self.me.clone(), term: Some(term) });
         self.count(Counted::Acquired);
     }
 
     pub(crate) fn extended(&mut self, until: Time) {
-        let Some((term, before)) = self.led else { return };
-        self.led = Some((term, until));
-        self.group.change(|led| {
-            led.remove((self.id, self.ttl), term, before);
-            led.add((self.id, self.ttl), term, until);
-        });
-        self.telemetry.counts(&self.group);
+        let Some(led) = self.part.led else { return };
+        let led = self.led_until(led.term, until);
+        self.change(|part| part.led = Some(led));
     }
 
     pub(crate) fn stepped_down(&mut self, now: Time) {
-        if self.forget() {
+        if self.part.led.is_some() {
+            self.change(|part| part.led = None);
             self.before = Before { over_at: Some(now), ..Before::default() };
             self.count(Counted::Lost);
         }
+    }
+
+    /// What the store tells of others.
+    fn see(&mut self, now: Time, sight: &Sight) {
+        let other_until = sight.lease.as_ref().map(|lease| {
+            // An answer about whoever leads next may take that long.
+            now + lease.remaining + self.timing.renew_every
+        });
+        if other_until != self.part.other_until {
+            self.change(|part| part.other_until = other_until);
+        }
+        if let Some(lease) = &sight.lease {
+            self.sees(now, Reign { holder: lease.holder.clone(), term: lease.term });
+        }
+    }
+
+    fn sees(&mut self, now: Time, reign: Reign) {
+        // Who leads when this process begins to look is no change.
+        if self.reign.as_ref().is_some_and(|known| !known.is(&reign)) {
+            self.group.change(|tally| tally.changed_hands(self.id, now));
+        }
+        self.reign = Some(reign);
+    }
+
+    fn led_until(&self, term: Term, until: Time) -> tally::Led {
+        let Timing { ttl, renew_every, margin, drain, .. } = self.timing;
+        // Between the renewal that was due and the step-down, a quarter of the time is over.
+        let spare = ttl.saturating_sub(margin + renew_every + drain);
+        tally::Led { term, ttl, until, overdue_at: until - (drain + spare * 3 / 4) }
     }
 
     fn count(&self, what: Counted) {
@@ -195,11 +283,12 @@ impl Meter {
         self.telemetry.counts(&self.group);
     }
 
-    fn forget(&mut self) -> bool {
-        let Some((term, until)) = self.led.take() else { return false };
-        self.group.change(|led| led.remove((self.id, self.ttl), term, until));
+    fn change(&mut self, change: impl FnOnce(&mut Part)) {
+        let mut part = self.part;
+        change(&mut part);
+        self.group.change(|tally| tally.replace(self.id, &self.part, &part));
+        self.part = part;
         self.telemetry.counts(&self.group);
-        true
     }
 }
 
@@ -216,7 +305,8 @@ const COUNTERS: [&str; 4] = [ACQUIRED, LOST, RENEWALS, FAILURES];
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        self.forget();
+        self.change(|part| *part = Part::default());
+        self.group.change(|tally| tally.forget(self.id));
     }
 }
 
@@ -243,7 +333,7 @@ pub(crate) struct Group {
     election: Option<SharedString>,
     clock: AnyClock,
     // A std mutex: it is held while a tree is changed or read, never while the recorder is told.
-    led: Mutex<Led>,
+    tally: Mutex<Tally>,
     /// What the recorder has not been told.
     counted: [AtomicU64; COUNTERS.len()],
     // A std mutex, held as briefly.
@@ -255,36 +345,6 @@ pub(crate) struct Group {
     queued: AtomicBool,
 }
 
-#[derive(Default)]
-struct Led {
-    terms: BTreeMap<Term, usize>,
-    ttls: BTreeMap<Duration, usize>,
-    trust: BTreeSet<(Time, u64)>,
-}
-
-impl Led {
-    fn add(&mut self, (id, ttl): (u64, Duration), term: Term, until: Time) {
-        *self.terms.entry(term).or_default() += 1;
-        *self.ttls.entry(ttl).or_default() += 1;
-        self.trust.insert((until, id));
-    }
-
-    fn remove(&mut self, (id, ttl): (u64, Duration), term: Term, until: Time) {
-        self.trust.remove(&(until, id));
-        one_less(&mut self.terms, &term);
-        one_less(&mut self.ttls, &ttl);
-    }
-}
-
-fn one_less<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
-    if let Some(count) = counts.get_mut(key) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(key);
-        }
-    }
-}
-
 impl Group {
     fn labels(&self) -> Vec<Label> {
         let mut labels = vec![Label::new("key_class", self.class.clone())];
@@ -294,8 +354,8 @@ impl Group {
         labels
     }
 
-    fn change(&self, change: impl FnOnce(&mut Led)) {
-        change(&mut lock(&self.led));
+    fn change(&self, change: impl FnOnce(&mut Tally)) {
+        change(&mut lock(&self.tally));
     }
 
     fn sample(&self, name: &'static str, took: Duration) {
@@ -320,26 +380,26 @@ impl Group {
         let _one_at_a_time = lock(&self.publishing);
         self.queued.store(false, Ordering::Release);
         for (name, count) in COUNTERS.iter().zip(&self.counted) {
-            let count = count.swap(0, Ordering::AcqRel);
-            if count > 0 {
-                counter!(*name, self.labels()).increment(count);
-            }
+            // Also if it is nothing: that is known from then on, too.
+            counter!(*name, self.labels()).increment(count.swap(0, Ordering::AcqRel));
         }
         let samples = std::mem::take(&mut *lock(&self.samples));
         for (name, took) in samples {
             histogram!(name, self.labels()).record(took.as_secs_f64());
         }
-        let (leads, term, trust, ttl) = {
-            let led = lock(&self.led);
-            let term = led.terms.last_key_value().map_or(0, |(term, _)| term.get());
-            let trust = led.trust.first().map(|(until, _)| *until - self.clock.now());
-            let ttl = led.ttls.first_key_value().map(|(ttl, _)| *ttl).unwrap_or_default();
-            (led.trust.len(), term, trust.unwrap_or_default(), ttl)
-        };
-        gauge!(IS_LEADER, self.labels()).set(leads as f64);
-        gauge!(TERM, self.labels()).set(term as f64);
-        gauge!(TRUST, self.labels()).set(trust.as_secs_f64());
-        gauge!(TTL, self.labels()).set(ttl.as_secs_f64());
+        let shown = lock(&self.tally).shown(self.clock.now());
+        for (name, value) in [
+            (ELECTIONS, shown.elections as f64),
+            (IS_LEADER, shown.led as f64),
+            (LEADERLESS, shown.leaderless as f64),
+            (CHANGES, shown.changes as f64),
+            (OVERDUE, shown.overdue as f64),
+            (TERM, shown.term as f64),
+            (TRUST, shown.trust.as_secs_f64()),
+            (TTL, shown.ttl.as_secs_f64()),
+        ] {
+            gauge!(name, self.labels()).set(value);
+        }
     }
 }
 
@@ -367,7 +427,7 @@ impl Registry {
             class: SharedString::from(class),
             election: election.map(|name| SharedString::from(name.as_str().to_owned())),
             clock: shared.clock.clone(),
-            led: Mutex::default(),
+            tally: Mutex::default(),
             counted: Default::default(),
             samples: Mutex::default(),
             publishing: Mutex::default(),

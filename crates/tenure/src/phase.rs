@@ -17,6 +17,14 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
+    /// Why it ended; that of a reign that is on is what it would be if nothing more happened.
+    pub(crate) fn reason(self) -> Reason {
+        match self {
+            Phase::Leading => Reason::NotRenewed,
+            Phase::Draining(reason) | Phase::Over(reason) => reason,
+        }
+    }
+
     fn rank(self) -> u8 {
         match self {
             Phase::Leading => 0,
@@ -45,12 +53,10 @@ pub(crate) trait Phases {
     /// Trust has ended, whoever notices it; says whether anybody is to be told.
     fn advance_to_end(&self) -> bool {
         self.change(|present| {
-            let reason = match *present {
-                Phase::Leading => Reason::NotRenewed,
-                Phase::Draining(reason) => reason,
-                Phase::Over(_) => return false,
-            };
-            *present = Phase::Over(reason);
+            if matches!(present, Phase::Over(_)) {
+                return false;
+            }
+            *present = Phase::Over(present.reason());
             true
         })
     }

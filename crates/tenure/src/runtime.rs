@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tenure_core::{BoxFuture, Clock, Error};
+use tenure_fork::Origin;
 use tracing::Dispatch;
 
 pub use self::tasks::{TaskEnded, TaskSet};
@@ -40,6 +41,14 @@ pub trait Runtime: Send + Sync + 'static {
     /// Which process this is, if several are simulated in one. Metrics are counted by process.
     fn process(&self) -> u64 {
         0
+    }
+
+    /// This process, for handles that are made in it: a forked child is another (L3).
+    ///
+    /// # Errors
+    /// `Unavailable` if the system can't tell of forks.
+    fn origin(&self) -> Result<Origin, Error> {
+        crate::candidate::origin()
     }
 
     /// In which way the library is to be wrong here, for tests of the checkers.

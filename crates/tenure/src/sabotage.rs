@@ -28,6 +28,10 @@ pub enum Fault {
     LeadsBeforeListening,
     /// Slot: `start` is answered by nobody if it comes while the last reign winds up.
     ForgetsFirstReply,
+    /// Slot: the store's clock is not read, so nobody sees it step (W2).
+    StoreClockUnread,
+    /// Handles: a forked child takes itself for its parent (L3).
+    ChildBelieved,
     /// Driver: an answer is believed whatever its ticket.
     OldTicketBelieved,
     /// Driver: what was asked of an election that waits to begin is forgotten.
@@ -84,6 +88,10 @@ pub enum Fault {
     UnknownAbandoned,
     /// Cron: what a former leader left open is not looked for.
     OpenForgotten,
+    /// Cron: what somebody asked for by hand is not run.
+    RequestsUnseen,
+    /// Cron: nobody asks whether the transaction of a job has ended its tick (K2).
+    ConfirmUnasked,
     /// Cron: a tick is run again whatever its delivery (K2).
     MostOnceAgain,
     /// Cron: skipped ticks are not noted.
@@ -94,7 +102,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 40] = [
+    pub const ALL: [Fault; 44] = [
         Fault::ReleasesRelied,
         Fault::ReleasesUnderWork,
         Fault::IgnoresOnLost,
@@ -104,6 +112,8 @@ impl Fault {
         Fault::StopForgetsCampaign,
         Fault::LeadsBeforeListening,
         Fault::ForgetsFirstReply,
+        Fault::StoreClockUnread,
+        Fault::ChildBelieved,
         Fault::OldTicketBelieved,
         Fault::ForgetsParked,
         Fault::KeepsRemoved,
@@ -132,6 +142,8 @@ impl Fault {
         Fault::TickUnchecked,
         Fault::UnknownAbandoned,
         Fault::OpenForgotten,
+        Fault::RequestsUnseen,
+        Fault::ConfirmUnasked,
         Fault::MostOnceAgain,
         Fault::SkipsUnnoted,
         Fault::JobBellElsewhere,

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tenure_core::sync::lock;
 use tenure_core::{CandidateId, Metadata, Name, Outcome, Term, Time, Timing};
 use tenure_fork::Origin;
-use tokio::sync::watch;
 
 use crate::channels::Counts;
 use crate::clock::AnyClock;
@@ -17,6 +16,7 @@ use crate::phase::Phases;
 use crate::pulse::Pulses;
 use crate::reign_words::{ReignWords, reign_meant};
 use crate::sabotage::{Fault, Faults};
+use crate::watched::Watched;
 use crate::{Event, Leader};
 
 /// The state of one election that handles look at.
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     /// The whole of `is_leader()`.
     pub(crate) lead: LeadWord,
     /// Changed by the driver without waking anybody; the announcer wakes those who wait.
-    pub(crate) status: watch::Sender<Status>,
+    pub(crate) status: Watched<Status>,
     /// The announcer knows already that the status has changed.
     pub(crate) status_queued: AtomicBool,
     pub(crate) pulses: Pulses,
@@ -92,7 +92,7 @@ impl Shared {
             at_once: false,
             faults: Faults::default(),
             lead: LeadWord::new(),
-            status: watch::Sender::new(Status::default()),
+            status: Watched::new(Status::default()),
             status_queued: AtomicBool::new(false),
             pulses: Pulses::default(),
             counts: Counts::default(),
@@ -104,7 +104,7 @@ impl Shared {
     /// Whether this is the process that it belongs to; asked before any lock is taken.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
-        self.origin.is_here()
+        self.origin.is_here() || self.faults.has(Fault::ChildBelieved)
     }
 
     /// Until when the lease of this reign may be trusted here.
@@ -167,13 +167,12 @@ impl Shared {
     pub(crate) fn saw(&self, asked_at: Time, outcome: &Outcome) {
         let (Outcome::Refused(sight) | Outcome::Seen(sight)) = outcome else { return };
         let Some(lease) = &sight.lease else { return };
-        self.status.send_if_modified(|status| {
+        self.status.set_silently(|status| {
             if let Some((leader, seen_at)) = &mut status.leader
                 && (&leader.holder, leader.term) == (&lease.holder, lease.term)
             {
                 (leader.remaining, *seen_at) = (lease.remaining, asked_at);
             }
-            false
         });
     }
 
@@ -230,34 +229,18 @@ pub(crate) struct Reign {
     pub(crate) began: Time,
     words: ReignWords,
     /// Changed without waking anybody; the announcer wakes those who wait.
-    pub(crate) phase: watch::Sender<Phase>,
+    pub(crate) phase: Watched<Phase>,
     /// When trust ends, for those who must pass the deadline on. Changed as `phase` is.
-    pub(crate) deadline: watch::Sender<Time>,
+    pub(crate) deadline: Watched<Time>,
     /// The announcer knows already that the deadline has moved.
     pub(crate) deadline_queued: AtomicBool,
 }
 
-/// Changes a watched value without waking those who wait for a change: wakers are user code, which
-/// the driver's thread never runs (L2). The announcer wakes them with [`wake`].
-pub(crate) fn set_silently<T>(watched: &watch::Sender<T>, change: impl FnOnce(&mut T)) {
-    watched.send_if_modified(|value| {
-        change(value);
-        false
-    });
-}
-
-/// Wakes nobody, as [`set_silently`].
-impl Phases for watch::Sender<Phase> {
+/// Wakes nobody.
+impl Phases for Watched<Phase> {
     fn change<R>(&self, change: impl FnOnce(&mut Phase) -> R) -> R {
-        let mut told = None;
-        set_silently(self, |phase| told = Some(change(phase)));
-        told.expect("a change is made exactly once")
+        self.set_silently(change)
     }
-}
-
-/// Wakes those who wait for a change.
-pub(crate) fn wake<T>(watched: &watch::Sender<T>) {
-    watched.send_if_modified(|_| true);
 }
 
 impl Reign {
@@ -266,8 +249,8 @@ impl Reign {
             term,
             began,
             words: ReignWords::new(until.as_nanos()),
-            phase: watch::Sender::new(Phase::Leading),
-            deadline: watch::Sender::new(until),
+            phase: Watched::new(Phase::Leading),
+            deadline: Watched::new(until),
             deadline_queued: AtomicBool::new(false),
         }
     }
@@ -279,7 +262,7 @@ impl Reign {
 
     pub(crate) fn set_trust_until(&self, until: Time) {
         self.words.set_trust_until(until.as_nanos());
-        set_silently(&self.deadline, |deadline| *deadline = until);
+        self.deadline.set_silently(|deadline| *deadline = until);
     }
 
     /// Trust has ended, whoever notices it; says whether anybody is to be told.

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::ongoing::Ongoing;
 pub(crate) use self::ongoing::Promises;
+use self::wishes::Attempt;
 use crate::announcer::Announcer;
 use crate::channels::Order;
 use crate::command::NewSlot;
@@ -22,7 +23,7 @@ use crate::metrics::Meter;
 use crate::relay::{Notice, ROOM_FOR_CHANGES};
 use crate::sabotage::Fault;
 use crate::schedule::{Schedule, Timer};
-use crate::shared::{Phase, Reign, Shared, Status, set_silently};
+use crate::shared::{Phase, Reign, Shared, Status};
 use crate::telemetry::Telemetry;
 use crate::telling::{not_released, runtime_gone, still_running, unresponsive};
 use crate::{Event, Leader};
@@ -62,14 +63,19 @@ pub(crate) struct Slot {
     pub(crate) removed: bool,
     /// Names the call that this slot waits for; answers to others are late ones.
     pub(crate) ticket: Option<u64>,
-    first_reply: Vec<Done>,
+    /// Those who wait for the first attempt at what they want.
+    first_reply: Vec<(Wish, Done)>,
+    /// What has been attempted since it was wanted.
+    attempted: Wish,
+    /// What the answer that is waited for will be an attempt at.
+    attempting: Attempt,
     vacated: Vec<Done>,
     actions: Actions,
     meter: Meter,
 }
 
-/// What those who hold handles want.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What those who hold handles want, from little to much.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Wish {
     Rest,
     Observe,
@@ -103,6 +109,8 @@ impl Slot {
             removed: false,
             ticket: None,
             first_reply: Vec::new(),
+            attempted: Wish::Rest,
+            attempting: Attempt::None,
             vacated: Vec::new(),
             actions: Actions::new(),
             meter,
@@ -134,27 +142,21 @@ impl Slot {
     /// An answer from the store, or silence turned into one.
     pub(crate) fn reply(&mut self, now: Time, sent_at: Time, reply: Reply, io: &mut Io<'_>) {
         self.ticket = None;
-        let (outcome, error) = reply.into_outcome();
+        let (mut outcome, error) = reply.into_outcome();
+        if self.shared.faults.has(Fault::StoreClockUnread) {
+            forget_store_clock(&mut outcome);
+        }
         self.meter.replied(now, sent_at, &outcome);
         self.store_answered(error.as_ref());
         if let Some(error) = &error {
             self.unknown(error);
         }
         self.shared.saw(sent_at, &outcome);
+        let attempted = self.attempting.comes_to(&outcome);
         self.handle(now, Input::Reply { sent_at, outcome }, io);
         // A lone instance leads when `start` returns: so that waits until it listens.
         if self.pending.is_none() {
-            self.answer_first(error.as_ref());
-        }
-    }
-
-    fn answer_first(&mut self, error: Option<&Error>) {
-        for done in self.first_reply.drain(..) {
-            let result = match error {
-                Some(error) if !error.is_retryable() => Err(error.clone()),
-                _ => Ok(()),
-            };
-            self.announcer.done(done, result);
+            self.answer_first(attempted, error.as_ref());
         }
     }
 
@@ -218,7 +220,7 @@ impl Slot {
     fn give_up_on_overrun(&mut self) {
         if let Some(term) = self.overrun() {
             self.finish_vacating(Err(still_running(term)));
-            self.answer_first(None);
+            self.answer_first(Wish::Campaign, None);
         }
     }
 
@@ -250,7 +252,7 @@ impl Slot {
     }
 
     fn change_status(&self, change: impl FnOnce(&mut Status)) {
-        set_silently(&self.shared.status, change);
+        self.shared.status.set_silently(change);
         self.announcer.status_changed(&self.shared);
     }
 
@@ -319,13 +321,15 @@ impl Slot {
         };
         if let Some(error) = kept_back {
             self.unknown(&error);
-            if let Op::Renew { .. } = op {
-                self.meter.renewal_failed();
+            match op {
+                Op::Renew { .. } => self.meter.renewal_failed(),
+                _ => self.answer_first(Wish::Campaign, Some(&error)),
             }
             inputs.push_back(Input::Reply { sent_at: now, outcome: Outcome::Unknown });
             return;
         }
         self.meter.sent(now, &op, &self.shared);
+        self.attempting = Attempt::of(&op);
         io.sends.push((self.id, op));
     }
 
@@ -480,5 +484,14 @@ impl Slot {
         let acts = self.shared.emit(at, event);
         self.announcer.feeds_changed(&self.shared);
         acts
+    }
+}
+
+/// For a fault on purpose.
+fn forget_store_clock(outcome: &mut Outcome) {
+    match outcome {
+        Outcome::Granted(grant) => grant.store_clock = None,
+        Outcome::Refused(sight) | Outcome::Seen(sight) => sight.store_clock = None,
+        Outcome::Unknown => {}
     }
 }

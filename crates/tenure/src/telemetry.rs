@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use std::fmt::{self, Write};
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 
 use tenure_core::sync::lock;
@@ -115,7 +115,8 @@ impl Telemetry {
 
     /// What the driver's thread logs goes through here: the stores' own lines, too.
     pub(crate) fn subscriber(&self) -> impl Subscriber + Send + Sync + 'static {
-        Detour(self.clone())
+        let (gathered, lines) = (Arc::downgrade(&self.gathered), self.lines.downgrade());
+        Detour { gathered, lines, left_out: self.left_out.clone() }
     }
 
     /// Hands over what has gathered, whenever it is polled. The driver polls it last.
@@ -216,7 +217,22 @@ fn repeat(level: Level, target: &'static str, text: &str) {
 }
 
 /// The subscriber of the driver's thread: queues what stores log there.
-struct Detour(Telemetry);
+///
+/// It keeps nothing alive. `tracing` has a list of all subscribers of the process and takes hold of
+/// each now and then, on any thread. So the last hold of this one may be let go anywhere, and what
+/// it owned would end there, at a time that nobody has chosen.
+struct Detour {
+    gathered: Weak<Mutex<Vec<LogEntry>>>,
+    lines: mpsc::WeakSender<LogEntry>,
+    left_out: Arc<AtomicU64>,
+}
+
+impl Detour {
+    fn telemetry(&self) -> Option<Telemetry> {
+        let (gathered, lines) = (self.gathered.upgrade()?, self.lines.upgrade()?);
+        Some(Telemetry { gathered, lines, left_out: self.left_out.clone() })
+    }
+}
 
 impl Subscriber for Detour {
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
@@ -233,11 +249,12 @@ impl Subscriber for Detour {
     }
 
     fn event(&self, event: &tracing::Event<'_>) {
+        let Some(telemetry) = self.telemetry() else { return };
         let mut text = Text::default();
         event.record(&mut text);
         let metadata = event.metadata();
         let (level, target) = (*metadata.level(), metadata.target());
-        self.0.queue(LogEntry::Store { level, target, text: text.joined() });
+        telemetry.queue(LogEntry::Store { level, target, text: text.joined() });
     }
 
     // Spans of the stores' drivers are not shown.
@@ -298,6 +315,15 @@ mod tests {
         assert!(said.try_recv().is_ok());
         (0..GATHERED_MAX).for_each(|_| telemetry.queue(line()));
         assert_eq!(said.len(), GATHERED_MAX);
+    }
+
+    #[test]
+    fn a_subscriber_that_somebody_else_holds_keeps_no_thread() {
+        let (telemetry, mut said) = telemetry(ROOM);
+        let held_elsewhere = tracing::Dispatch::new(telemetry.subscriber());
+        drop(telemetry);
+        assert_eq!(said.try_recv().err(), Some(mpsc::error::TryRecvError::Disconnected));
+        drop(held_elsewhere);
     }
 
     #[test]

@@ -99,10 +99,7 @@ impl Tenure {
         if !self.election.shared.is_here() {
             return if known == Time::ZERO { pending().await } else { Time::ZERO };
         }
-        let mut deadline = self.reign.deadline.subscribe();
-        let moved = deadline.wait_for(|deadline| *deadline != known).await.map(|at| *at);
-        // The sender lives in the reign that we hold.
-        moved.unwrap_or(Time::ZERO)
+        self.reign.deadline.wait_for(|deadline| *deadline != known).await
     }
 
     /// Waits until the work is told to stop, and tells why. While somebody waits here, renewals
@@ -126,11 +123,7 @@ impl Tenure {
         if !self.election.shared.is_here() {
             return Reason::NotRenewed;
         }
-        let mut phase = self.reign.phase.subscribe();
-        match phase.wait_for(|phase| matches!(phase, Phase::Over(_))).await.map(|phase| *phase) {
-            Ok(Phase::Over(reason) | Phase::Draining(reason)) => reason,
-            Ok(Phase::Leading) | Err(_) => Reason::NotRenewed,
-        }
+        self.reign.phase.wait_for(|phase| matches!(phase, Phase::Over(_))).await.reason()
     }
 
     /// Says that the work has ended, gives the lease back, and waits until that is done. The
@@ -163,16 +156,10 @@ impl Tenure {
 
     /// As [`lost`](Tenure::lost), answering a bell that was made before.
     pub(crate) async fn lost_by(&self, bell: &Pulse) -> Reason {
-        let mut phase = self.reign.phase.subscribe();
         tokio::select! {
             biased;
             never = bell.answer() => match never {},
-            moved = phase.wait_for(|phase| *phase != Phase::Leading) => {
-                match moved.map(|phase| *phase) {
-                    Ok(Phase::Draining(reason) | Phase::Over(reason)) => reason,
-                    Ok(Phase::Leading) | Err(_) => Reason::NotRenewed,
-                }
-            }
+            phase = self.reign.phase.wait_for(|phase| *phase != Phase::Leading) => phase.reason(),
         }
     }
 }

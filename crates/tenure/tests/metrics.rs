@@ -118,6 +118,99 @@ async fn reigns_and_renewals_are_counted_by_class() {
     assert_eq!(gauge("leader_trust_seconds{key_class=count}"), 0.0);
 }
 
+/// A counter that first appears as 1 has not risen, as Prometheus sees it.
+#[tokio::test]
+async fn counters_are_there_before_there_is_anything_to_count() {
+    LazyLock::force(&RECORDED);
+    let world = World::new();
+    let (candidate, _) = world.candidate("a");
+    let _idle = candidate.election("zero:x").ttl(TTL).build().unwrap();
+    common::eventually("all are there, without being asked for", || {
+        let counters = RECORDED.counters.lock().unwrap();
+        let zero = counters.iter().filter(|(name, _)| name.ends_with("{key_class=zero}"));
+        zero.filter(|(_, value)| value.load(Ordering::SeqCst) == 0).count() == 4
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn elections_without_a_leader_are_counted_by_those_who_take_part() {
+    LazyLock::force(&RECORDED);
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
+    let here = || {
+        let of = |name: &str| gauge(&format!("leader_{name}{{key_class=part}}"));
+        (of("elections"), of("is_leader"), of("leaderless"))
+    };
+    let watched = candidate.election("part:watched").ttl(TTL).build().unwrap();
+    watched.observe().await.unwrap();
+    assert_eq!(here(), (0.0, 0.0, 0.0), "who only looks alarms nobody");
+    let other = world.candidate("b").0.election("part:x").ttl(TTL).at_once();
+    let other = other.per_election_metrics(true).start().await.unwrap();
+    let follows = candidate.election("part:x").ttl(TTL).at_once().start().await.unwrap();
+    let _leads = candidate.election("part:y").ttl(TTL).at_once().start().await.unwrap();
+    assert_eq!(here(), (2.0, 1.0, 0.0), "another leads the one, this process the other");
+    store.set(Mood::Failing);
+    world.pass_until(|| here() == (2.0, 0.0, 2.0)).await;
+    store.set(Mood::Well);
+    world.pass_until(|| here() == (2.0, 1.0, 0.0)).await;
+    drop(other);
+    follows.stop().await.unwrap();
+    assert_eq!(here().0, 1.0, "it takes no part any more");
+}
+
+#[tokio::test]
+async fn changes_of_hands_are_those_of_one_election_and_seen_by_all() {
+    LazyLock::force(&RECORDED);
+    let world = World::new();
+    let (a, b) = (world.candidate("a").0, world.candidate("b").0);
+    let changes = |class: &str| gauge(&format!("leader_changes_recent{{key_class={class}}}"));
+    let mut quiet = Vec::new();
+    for number in 0..10 {
+        let name = format!("moves:{number}");
+        let first = a.election(&name).ttl(TTL).at_once().start().await.unwrap();
+        quiet.push(b.election(&name).ttl(TTL).at_once().start().await.unwrap());
+        first.stop().await.unwrap();
+    }
+    for second in &quiet {
+        leads(second).await;
+    }
+    // Both candidates are of one process here, and each election is counted for each of them.
+    assert_eq!(changes("moves"), 1.0, "ten that move once");
+    let first = a.election("flaps:x").ttl(TTL).at_once().start().await.unwrap();
+    let second = b.election("flaps:x").ttl(TTL).at_once().start().await.unwrap();
+    for (leads, follows) in [(&first, &second), (&second, &first)].repeat(3) {
+        // Who resigned last steps back, and must be there again to succeed the other.
+        let stepped_back = world.now() + TTL;
+        world.pass_until(|| world.now() > stepped_back).await;
+        leads.resign().await.unwrap();
+        world.pass_until(|| follows.is_leader()).await;
+    }
+    world.pass_until(|| changes("flaps") >= 6.0).await;
+}
+
+#[tokio::test]
+async fn a_renewal_is_overdue_before_leadership_is_lost_and_not_by_a_wide_margin() {
+    LazyLock::force(&RECORDED);
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
+    let (margin, drain) = (TTL * 31 / 100, TTL / 100);
+    let wide = candidate.election("late:x").ttl(TTL).margin(margin).drain(drain);
+    let wide = wide.at_once().start().await.unwrap();
+    let overdue = || gauge("leader_renewals_overdue{key_class=late}");
+    let renewals = || counter("leader_renewals_total{key_class=late}");
+    while renewals() < 5 {
+        let before = renewals();
+        world.pass_until(|| overdue() > 0.0 || renewals() > before).await;
+        assert_eq!(overdue(), 0.0, "it is renewed in time");
+    }
+    store.set(Mood::Failing);
+    world.pass_until(|| overdue() == 1.0 || !wide.is_leader()).await;
+    assert!(wide.is_leader(), "there is time to do something");
+    world.pass_until(|| !wide.is_leader()).await;
+    world.pass_until(|| overdue() == 0.0).await;
+}
+
 #[tokio::test]
 async fn trust_is_the_shortest_of_the_class_and_is_brought_up_to_date() {
     LazyLock::force(&RECORDED);
@@ -180,7 +273,7 @@ async fn a_label_per_election_is_there_for_those_who_want_it() {
     assert_eq!(gauge("leader_is_leader{key_class=label,election=label:own}"), 1.0);
     tenure::describe_metrics();
     let described = RECORDED.described.lock().unwrap().clone();
-    assert_eq!(described.len(), 15, "{described:?}");
+    assert_eq!(described.len(), 19, "{described:?}");
     assert!(described.iter().all(|name| name.starts_with("leader_")));
 }
 

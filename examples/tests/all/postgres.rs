@@ -1,44 +1,18 @@
 //! The consumer of a queue in Postgres is killed again and again; no job is lost or done twice.
 
-use tokio::runtime::Runtime;
-use tokio_postgres::{Client, NoTls};
+use tenure_testbed::postgres::{self, Session};
 
 use crate::common::{self, Instance};
 
 const KILLS: i64 = 5;
 const JOBS: i64 = 400;
 
-struct Database {
-    runtime: Runtime,
-    client: Client,
-}
-
-impl Database {
-    fn open(url: &str) -> Database {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let (client, connection) = runtime.block_on(tokio_postgres::connect(url, NoTls)).unwrap();
-        runtime.spawn(connection);
-        Database { runtime, client }
-    }
-
-    fn run(&self, sql: &str) {
-        self.runtime.block_on(self.client.batch_execute(sql)).unwrap();
-    }
-
-    fn number(&self, sql: &str) -> i64 {
-        self.runtime.block_on(self.client.query_one(sql, &[])).unwrap().get(0)
-    }
-}
-
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_queue_is_drained_over_kills_and_no_job_is_lost_or_doubled() {
-    let Ok(url) = std::env::var("TENURE_TEST_POSTGRES") else {
-        println!("skipped: TENURE_TEST_POSTGRES is not set; `cargo xtask test` sets it");
-        return;
-    };
+    let url = postgres::server();
     let name = format!("example_queue_{}", std::process::id());
-    let server = Database::open(&url);
+    let server = Session::open(&url);
     server.run(&format!("CREATE DATABASE {name}"));
     let (place, _) = url.rsplit_once('/').unwrap();
     let url = format!("{place}/{name}");
@@ -48,7 +22,7 @@ fn needs_postgres_a_queue_is_drained_over_kills_and_no_job_is_lost_or_doubled() 
         instance
     };
     let mut instances: Vec<Instance> = (0..3).map(|_| start()).collect();
-    let database = Database::open(&url);
+    let database = Session::open(&url);
     for _ in 0..KILLS {
         // In the middle of these it is killed.
         let jobs = "INSERT INTO example_jobs (work) SELECT 'work' FROM generate_series(1, ";

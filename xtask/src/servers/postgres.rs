@@ -6,15 +6,15 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::free_port;
 use super::pgbouncer::{PGBOUNCER, PgBouncer};
+use super::{Home, free_port};
 use crate::cargo;
 use crate::packages::{self, Tool};
 use crate::process::{self, Group, Stopwatch};
@@ -46,7 +46,7 @@ impl Postgres {
     /// Makes a new cluster and starts it.
     pub(crate) fn start() -> Result<Self> {
         let owner = if packages::is_root() { Some(account(USER)?) } else { None };
-        let home = Home::create(owner)?;
+        let home = home(owner)?;
         let data = home.path.join("data");
         let password = home.path.join("password");
         fs::write(&password, PASSWORD)?;
@@ -174,35 +174,18 @@ pub(super) fn command(name: &str, owner: Option<(u32, u32)>, dir: &Path) -> Resu
     Ok(command)
 }
 
-/// The directory of one cluster. Dropping it removes it.
-struct Home {
-    path: PathBuf,
-}
-
-impl Home {
-    fn create(owner: Option<(u32, u32)>) -> Result<Self> {
-        let scratch = cargo::scratch()?;
-        let parent = match owner {
-            Some(_) if !is_open_to_all(&scratch) => std::env::temp_dir(),
-            _ => scratch,
-        };
-        let path = parent.join(format!("tenure-postgres-{}", std::process::id()));
-        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        let home = Self { path };
-        fs::set_permissions(&home.path, fs::Permissions::from_mode(0o700))?;
-        if let Some((uid, gid)) = owner {
-            chown(&home.path, Some(uid), Some(gid))?;
-        }
-        Ok(home)
+/// The directory of one cluster, in the reach of the user who runs it.
+fn home(owner: Option<(u32, u32)>) -> Result<Home> {
+    let scratch = cargo::scratch()?;
+    let parent = match owner {
+        Some(_) if !is_open_to_all(&scratch) => std::env::temp_dir(),
+        _ => scratch,
+    };
+    let home = Home::create_in(&parent, "postgres")?;
+    if let Some((uid, gid)) = owner {
+        chown(&home.path, Some(uid), Some(gid))?;
     }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.path) {
-            eprintln!("warning: cannot remove {}: {error}", self.path.display());
-        }
-    }
+    Ok(home)
 }
 
 /// Whether any user can get to this directory.

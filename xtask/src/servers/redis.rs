@@ -4,17 +4,16 @@
 //! tests and in their process group, so they end with it.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::free_port;
+use super::{Home, free_port};
 use crate::cargo;
 use crate::packages::{self, Tool};
 use crate::process::{self, Group, Stopwatch};
@@ -24,9 +23,6 @@ pub(crate) const REDIS: Tool = Tool { command: "redis-server", packages: &["redi
 
 const START_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
-
-/// Counts the directories of servers.
-static HOMES: AtomicU32 = AtomicU32::new(0);
 
 /// What tests have to know to start servers.
 pub(crate) fn variables() -> Result<Vec<(&'static str, String)>> {
@@ -71,29 +67,12 @@ impl Redis {
     }
 
     /// Starts a server with more settings, as on its command line.
-    pub(super) fn start_with(settings: &[&str]) -> Result<Self> {
-        let (home, port) = (Home::create()?, free_port()?);
+    fn start_with(settings: &[&str]) -> Result<Self> {
+        let (home, port) = (Home::create("redis")?, free_port()?);
         let mut server = program()?;
         server.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]);
         server.args(["--save", "", "--appendonly", "no", "--dir"]).arg(&home.path).args(settings);
-        Self::run(server, port, home)
-    }
-
-    /// Starts a sentinel with these lines in its configuration.
-    pub(super) fn start_sentinel(lines: &str) -> Result<Self> {
-        let (home, port) = (Home::create()?, free_port()?);
-        let path = home.path.join("sentinel.conf");
-        let place = format!("port {port}\nbind 127.0.0.1\ndir {}\n", home.path.display());
-        fs::write(&path, place + lines)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        let mut server = program()?;
-        server.arg(path).arg("--sentinel");
-        Self::run(server, port, home)
-    }
-
-    fn run(mut server: Command, port: u16, home: Home) -> Result<Self> {
-        let path = cargo::scratch()?.join("logs-redis.log");
-        let log = File::options().create(true).append(true).open(path)?;
+        let log = File::create(cargo::scratch()?.join("logs-redis.log"))?;
         server.stdout(log.try_clone()?).stderr(log);
         let running = Self { group: Group::spawn(&mut server)?, port, _home: home };
         running.wait_until_ready()?;
@@ -105,47 +84,18 @@ impl Redis {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    pub(super) fn port(&self) -> u16 {
-        self.port
-    }
-
     pub(super) fn group(&mut self) -> &mut Group {
         &mut self.group
     }
 
-    /// Asks until the answer to a command has these words in it.
-    pub(super) fn until(&self, words: &[&str], holds: &str) -> Result<()> {
-        let watch = Stopwatch::start();
-        while watch.elapsed() < START_MAX {
-            process::check_interrupted()?;
-            if self.command(words).is_ok_and(|answer| answer.contains(holds)) {
-                return Ok(());
-            }
-            thread::sleep(POLL);
-        }
-        bail!(
-            "{words:?} did not answer {holds:?} in {START_MAX:?}; see target/xtask/logs-redis.log"
-        )
-    }
-
-    /// One command; the first line of the answer, or the text behind it.
-    pub(super) fn command(&self, words: &[&str]) -> io::Result<String> {
+    /// Whether it answers.
+    fn is_up(&self) -> io::Result<bool> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-        let mut request = format!("*{}\r\n", words.len());
-        for word in words {
-            request += &format!("${}\r\n{word}\r\n", word.len());
-        }
-        stream.write_all(request.as_bytes())?;
-        let mut reader = BufReader::new(stream);
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        let Some(Ok(length)) = line.trim_end().strip_prefix('$').map(str::parse) else {
-            return Ok(line.trim_end().to_owned());
-        };
-        let mut text = vec![0; length];
-        reader.read_exact(&mut text)?;
-        String::from_utf8(text).map_err(io::Error::other)
+        stream.write_all(b"PING\r\n")?;
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer)?;
+        Ok(answer.trim_end() == "+PONG")
     }
 
     fn wait_until_ready(&self) -> Result<()> {
@@ -155,7 +105,7 @@ impl Redis {
             if self.group.leader_ended()? {
                 bail!("the server ended at once; see target/xtask/logs-redis.log");
             }
-            if self.command(&["PING"]).is_ok_and(|pong| pong == "+PONG") {
+            if self.is_up().is_ok_and(|is_up| is_up) {
                 return Ok(());
             }
             thread::sleep(POLL);
@@ -170,28 +120,4 @@ fn program() -> Result<Command> {
          `cargo xtask test --only redis` as root",
     )?;
     Ok(Command::new(program))
-}
-
-/// The directory of one server. Dropping it removes it.
-struct Home {
-    path: PathBuf,
-}
-
-impl Home {
-    fn create() -> Result<Self> {
-        // Several servers may belong together.
-        let number = HOMES.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tenure-redis-{}-{number}", std::process::id());
-        let path = cargo::scratch()?.join(name);
-        fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Self { path })
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.path) {
-            eprintln!("warning: cannot remove {}: {error}", self.path.display());
-        }
-    }
 }

@@ -136,14 +136,15 @@ fn check_pauses(file: &SourceFile, code: &str) -> Vec<Finding> {
 }
 
 fn check_ignores(file: &SourceFile, code: &str) -> Vec<Finding> {
-    let bare = |at: &usize| {
+    let is_attribute = |at: &usize| {
         let before = code[..*at].trim_end();
         let after = code[at + "ignore".len()..].trim_start();
-        before.ends_with("#[") && after.starts_with(']')
-            || before.ends_with(',') && after.starts_with(")]")
+        before.ends_with("#[")
+            || before.ends_with(',') && (after.starts_with(")]") || after.starts_with('='))
     };
-    let what = "an ignored test needs a reason: `#[ignore = \"...\"]`";
-    words(code, "ignore").filter(bare).map(|at| file.finding(line_of(code, at), what)).collect()
+    let what = "a test that can't run anywhere says what it needs: `#[needs(...)]`";
+    let found = words(code, "ignore").filter(is_attribute);
+    found.map(|at| file.finding(line_of(code, at), what)).collect()
 }
 
 fn check_unfinished(file: &SourceFile, code: &str) -> Vec<Finding> {
@@ -235,10 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn ignored_tests_have_a_reason() {
+    fn ignored_tests_say_what_they_need() {
         assert_eq!(of(TEST, "#[test]\n#[ignore]\nfn a() {}").len(), 1);
+        assert_eq!(of(TEST, "#[ignore = \"needs root\"]\nfn a() {}").len(), 1);
         assert_eq!(of(TEST, "#[cfg_attr(unix, ignore)]\nfn a() {}").len(), 1);
-        assert!(of(TEST, "#[ignore = \"needs root\"]\nfn a() {}").is_empty());
+        assert_eq!(of(TEST, "#[cfg_attr(unix, ignore = \"a\")]\nfn a() {}").len(), 1);
+        assert!(of(TEST, "#[needs(root)]\n#[test]\nfn needs_root_a() {}").is_empty());
         assert!(of(TEST, "fn a() { let ignore = [ignore]; b(c, ignore); }").is_empty());
     }
 

@@ -1,5 +1,7 @@
 //! `tenure migrate`: sets up a database, or prints the SQL that would.
 
+use std::io::{self, IsTerminal as _};
+
 use clap::Args;
 use serde_json::json;
 use tenure::Term;
@@ -14,8 +16,8 @@ use crate::store::StoreChoice;
 /// Create or upgrade what tenure needs in a Postgres database
 ///
 /// Creates the table leader_election and its functions, or upgrades an older one where it stands.
-/// It may be run any number of times and by all instances at once; leaders go on leading. Other
-/// stores need no migration.
+/// What others have changed of it since is said and put right. It may be run any number of times
+/// and by all instances at once; leaders go on leading. Other stores need no migration.
 ///
 /// If the role of the app may not create tables, print the SQL and have the owner run it.
 ///
@@ -25,9 +27,10 @@ use crate::store::StoreChoice;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct MigrateArgs {
-    /// Print the SQL instead of running it; no database is asked
-    #[arg(long)]
-    pub(crate) print: bool,
+    /// Print the SQL instead of running it; no database is asked. For psql it begins with a line
+    /// that has it fail at an error; =sql leaves that out, as does a terminal
+    #[arg(long, value_name = "FOR", num_args = 0..=1, require_equals = true)]
+    pub(crate) print: Option<Option<Dialect>>,
 
     /// Have all terms from now on be above this one: for moving here from another store
     #[arg(long, value_name = "TERM", value_parser = term)]
@@ -36,6 +39,15 @@ pub(crate) struct MigrateArgs {
     /// The elections whose terms are raised, on stores other than Postgres
     #[arg(value_name = "NAME", requires = "terms_above")]
     pub(crate) names: Vec<String>,
+}
+
+/// Who reads what is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Dialect {
+    /// The command `psql`.
+    Psql,
+    /// Anything that takes SQL, such as an editor in a browser.
+    Sql,
 }
 
 fn term(text: &str) -> Result<Term, String> {
@@ -49,6 +61,7 @@ Examples:
   tenure migrate --store postgres://owner@db/shop
   tenure migrate --store postgres://db/shop --print > tenure.sql
   tenure migrate --store 'postgres://db/shop?schema=tenure' --print | psql shop
+  tenure migrate --store postgres://db/shop --print=sql > for-an-editor.sql
   tenure migrate --store postgres://owner@db/shop --terms-above 1763424000123
   tenure migrate --store sqlite:/var/lib/shop/tenure.db --terms-above 42 invoices reports";
 
@@ -77,7 +90,7 @@ pub(crate) async fn run(
             "on this store --terms-above holds for all elections; leave the names out",
         )),
         (Some(migrate), _) => set_up(args, migrate, &choice.address(), out).await,
-        (None, Some(_)) if args.print => {
+        (None, Some(_)) if args.print.is_some() => {
             Err(Failure::usage("there is no script for that; leave out --print"))
         }
         (None, Some(above)) => terms::raise(above, &names(&args.names)?, &*opened.store, out).await,
@@ -96,8 +109,14 @@ async fn set_up(
     address: &str,
     out: &Output,
 ) -> Result<Exit, Failure> {
-    if args.print {
-        out.data(store.script(args.terms_above).trim_end());
+    if let Some(dialect) = args.print {
+        // What is on a terminal is there to be copied.
+        let guess = if io::stdout().is_terminal() { Dialect::Sql } else { Dialect::Psql };
+        let preamble = match dialect.unwrap_or(guess) {
+            Dialect::Psql => store.client_preamble(),
+            Dialect::Sql => "",
+        };
+        out.data(format!("{preamble}{}", store.script(args.terms_above)).trim_end());
         return Ok(Exit::DONE);
     }
     let done = store.run().await?;
@@ -110,6 +129,7 @@ async fn set_up(
             ("store", json!(address)),
             ("from", json!(done.from)),
             ("to", json!(done.to)),
+            ("repaired", json!(done.repaired)),
             ("terms_above", json!(raised.map(Term::get))),
         ];
         out.general_object("migrated", fields);
@@ -124,6 +144,9 @@ async fn set_up(
             (from, to) if from == to => format!("{address} is up to date, at version {to}"),
             (from, to) => format!("{address} was upgraded from version {from} to {to}"),
         });
+        for what in &done.repaired {
+            out.say(&format!("{what}: put right"));
+        }
         if let Some(raised) = raised {
             out.say(&format!("terms that are issued there from now on are above {raised}"));
         }

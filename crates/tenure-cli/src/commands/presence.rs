@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tenure::{Election, Event};
-use tenure_http::{Listener, Server, Sidecar};
+use tenure_http::{Limits, Listener, Server, Sidecar};
 use tokio::task::JoinSet;
 
 use super::pause;
-use super::serve::metrics;
+use super::serve::{descriptors, metrics};
 use crate::command_args::Observe;
 use crate::exit::Failure;
 use crate::output::{self, Output};
@@ -59,7 +59,9 @@ impl Presence {
         let handle = recorder.clone();
         let sidecar = builder.metrics(move || handle.render()).build()?;
         out.say(&format!("metrics and health at {}", listener.at()));
-        self.tasks.spawn(Server::new(sidecar).run(vec![listener], pending()));
+        let limits = Limits::default().within_descriptors(descriptors());
+        let server = Server::new(sidecar).limits(limits);
+        self.tasks.spawn(server.run(vec![listener], pending()));
         self.tasks.spawn(async move {
             loop {
                 pause(UPKEEP_EVERY).await;

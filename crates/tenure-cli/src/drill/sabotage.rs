@@ -5,10 +5,7 @@
 
 use std::sync::Arc;
 
-use tenure::core::{
-    BoxFuture, Channels, Checkup, Elections, Grant, Hints, Ledger, Migrate, Op, Reply, Sabotage,
-    Sight, StoreInfo, Term, Witness,
-};
+use tenure::core::{BoxFuture, Grant, Op, Reply, Sabotage, Sight, Term};
 use tenure::{ElectionBuilder, Store};
 
 use crate::exit::Failure;
@@ -83,35 +80,5 @@ impl Store for Wrong {
         })
     }
 
-    fn hints(&self) -> Box<dyn Hints> {
-        self.store.hints()
-    }
-
-    fn info(&self) -> StoreInfo {
-        self.store.info()
-    }
-
-    fn channels(&self) -> Option<&dyn Channels> {
-        self.store.channels()
-    }
-
-    fn ledger(&self) -> Option<&dyn Ledger> {
-        self.store.ledger()
-    }
-
-    fn elections(&self) -> Option<&dyn Elections> {
-        self.store.elections()
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        self.store.witness()
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        self.store.checkup()
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        self.store.migrate()
-    }
+    tenure::core::forward!(store: hints, info, faces);
 }

@@ -100,8 +100,8 @@ fn status_works_on_a_file_that_may_only_be_read() {
     fs::set_permissions(place.dir.path(), Permissions::from_mode(0o755)).unwrap();
 }
 
+#[needs(root)]
 #[test]
-#[ignore = "needs root: mounts /proc anew"]
 fn needs_root_commands_run_where_proc_hides_others() {
     let place = Place::new();
     fs::set_permissions(place.dir.path(), Permissions::from_mode(0o777)).unwrap();

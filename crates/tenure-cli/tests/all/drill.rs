@@ -202,8 +202,8 @@ fn assert_gone(pids: &[u32]) {
     });
 }
 
+#[needs(faketime)]
 #[test]
-#[ignore = "needs libfaketime (Debian package faketime)"]
 fn needs_faketime_steps_of_the_wall_clock_change_nothing() {
     let place = Place::new();
     let flags = ["--faults", "clock", "--rounds", "4", "--ttl", "1s", "--candidates", "3"];
@@ -227,8 +227,8 @@ fn forty_two_mixed_faults_pass() {
 }
 
 /// `docs/proof-faults.md` has the table that this test fills.
+#[needs(long)]
 #[test]
-#[ignore = "takes minutes: it builds a binary of its own"]
 fn long_a_drill_of_a_sabotaged_binary_fails() {
     let binary = sabotaged_binary();
     let judged = |sabotage: Option<&str>, faults: &str| {

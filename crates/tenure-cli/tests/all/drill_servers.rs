@@ -65,8 +65,8 @@ fn left(postgres: &Postgres, election: &str) -> i64 {
         + postgres.number(&format!("SELECT count(*) FROM pg_class WHERE relname LIKE '%{schema}%'"))
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_mixed_faults_pass_and_leave_nothing() {
     let postgres = Postgres::connect();
     let json = mixed_faults(&postgres.url, ROUNDS);
@@ -76,8 +76,8 @@ fn needs_postgres_mixed_faults_pass_and_leave_nothing() {
 
 /// Its promise is weaker: the server may free a lock whose holder has not noticed. That overlap is
 /// measured, ends within a ttl (or the drill fails), and the fence stops the older one.
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_mixed_faults_pass_on_advisory_locks_too() {
     let postgres = Postgres::connect();
     let url = postgres.url.replacen("postgres://", "postgres+advisory://", 1);
@@ -87,8 +87,8 @@ fn needs_postgres_mixed_faults_pass_on_advisory_locks_too() {
     assert_eq!(left(&postgres, json["election"].as_str().unwrap()), 0);
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_after_ctrl_c_nothing_is_left() {
     let postgres = Postgres::connect();
     let mut drill = Process::new(drill(&postgres.url).args(["--ttl", "1s", "--rounds", "500"]));
@@ -102,8 +102,8 @@ fn needs_postgres_after_ctrl_c_nothing_is_left() {
 }
 
 /// A store that is not as it was found is no success, however the drill went.
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_clean_up_that_fails_is_told_and_changes_the_code() {
     let postgres = Postgres::connect();
     let flags = ["--ttl", "600ms", "--candidates", "2", "--rounds", "1", "--faults", "resign"];
@@ -120,8 +120,8 @@ fn needs_postgres_a_clean_up_that_fails_is_told_and_changes_the_code() {
     postgres.run(&format!("ROLLBACK; DROP SCHEMA {schema} CASCADE"));
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_role_that_may_create_nothing_gets_a_sentence() {
     let postgres = Postgres::connect();
     let role = format!("drill_nobody_{}", std::process::id());
@@ -135,8 +135,8 @@ fn needs_postgres_a_role_that_may_create_nothing_gets_a_sentence() {
     assert!(!done.err.contains("left in the store"), "{done:?}");
 }
 
+#[needs(redis)]
 #[test]
-#[ignore = "needs a Redis server"]
 fn needs_redis_mixed_faults_pass_and_leave_nothing() {
     let redis = servers::redis();
     redis.ask("SET something else").unwrap();
@@ -147,8 +147,8 @@ fn needs_redis_mixed_faults_pass_and_leave_nothing() {
     assert_eq!(redis.size(), ":1");
 }
 
+#[needs(redis)]
 #[test]
-#[ignore = "needs a Redis server"]
 fn needs_redis_after_ctrl_c_nothing_is_left() {
     let redis = servers::redis();
     let flags = ["--ttl", "1s", "--rounds", "500", "--faults", "hole,freeze"];
@@ -160,8 +160,8 @@ fn needs_redis_after_ctrl_c_nothing_is_left() {
     assert_eq!(redis.size(), ":0");
 }
 
+#[needs(redis)]
 #[test]
-#[ignore = "needs a Redis server"]
 fn needs_redis_a_restart_is_done_by_the_users_own_command_only() {
     let redis = servers::redis();
     let done = finish(drill(&redis.url()).args(["--faults", "restart"]));
@@ -188,8 +188,8 @@ fn needs_redis_a_restart_is_done_by_the_users_own_command_only() {
 }
 
 /// What was seen until then is evidence, too.
+#[needs(redis)]
 #[test]
-#[ignore = "needs a Redis server"]
 fn needs_redis_a_restart_that_fails_ends_the_drill_and_what_was_seen_is_told() {
     let (redis, place) = (servers::redis(), Place::new());
     let report = place.path("report");
@@ -207,8 +207,8 @@ fn needs_redis_a_restart_that_fails_ends_the_drill_and_what_was_seen_is_told() {
 
 /// Half a restart would be worse than one more moment, so a Ctrl-C at the terminal does not reach
 /// the command; and one that hangs is ended by the next.
+#[needs(redis)]
 #[test]
-#[ignore = "needs a Redis server"]
 fn needs_redis_ctrl_c_waits_for_the_users_command_and_twice_does_not() {
     let (redis, place) = (servers::redis(), Place::new());
     let (begun, go, done) = (place.path("begun"), place.path("go"), place.path("done"));
@@ -240,8 +240,8 @@ fn needs_redis_ctrl_c_waits_for_the_users_command_and_twice_does_not() {
 }
 
 /// Everything that was not on the disk is gone then, and nothing that was acknowledged may be.
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_crashes_of_the_server_lose_nothing_that_was_acknowledged() {
     let mut postgres = OwnServer::new(&[]);
     postgres.start();
@@ -286,8 +286,8 @@ fn ctrl_c_is_heard_while_a_store_does_not_answer() {
 }
 
 /// What no drill on SQLite can see, because no reply takes long there: `docs/proof-faults.md`.
+#[needs(long, redis)]
 #[test]
-#[ignore = "takes minutes: it builds a binary of its own"]
 fn long_redis_a_drill_sees_trust_that_is_counted_from_replies() {
     let (binary, redis) = (sabotaged_binary(), servers::redis());
     let judged = |sabotage: Option<&str>| {

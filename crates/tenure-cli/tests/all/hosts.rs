@@ -137,8 +137,8 @@ fn leader(hosts: &mut [Process], above: u64) -> (usize, u64) {
     })
 }
 
+#[needs(netns)]
 #[test]
-#[ignore = "needs root, network namespaces, nft and a Redis server"]
 fn needs_netns_partitions_between_hosts_never_make_two_leaders() {
     let net = Net::new();
     let (program, port) = (tenure_testbed::redis::program(), free_port());

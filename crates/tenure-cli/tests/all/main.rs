@@ -5,6 +5,9 @@
     reason = "helpers of tests are tests, and tell what they saw"
 )]
 
+#[macro_use]
+extern crate tenure_needs;
+
 mod bad_input;
 mod campaign;
 mod common;

@@ -26,8 +26,8 @@ fn highest(place: &Place, url: &str, election: &str) -> u64 {
 }
 
 /// Issue 12, item 19: through all kinds of stores, one after the other, and terms rise.
+#[needs(stores)]
 #[test]
-#[ignore = "needs a PostgreSQL server, and redis-server"]
 fn needs_stores_an_election_moves_through_all_stores_and_terms_rise() {
     let postgres = Postgres::connect();
     let (redis, place) = (servers::redis(), Place::new());
@@ -77,13 +77,14 @@ fn needs_stores_an_election_moves_through_all_stores_and_terms_rise() {
     }
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_terms_are_raised_by_what_print_prints() {
     let postgres = Postgres::connect();
     let (place, schema) = (Place::new(), format!("raised_{}", std::process::id()));
     let url = format!("{}?schema={schema}", postgres.url);
-    let printed = tenure(&place, &url, &["migrate", "--print", "--terms-above", "1794960000123"]);
+    let printed =
+        tenure(&place, &url, &["migrate", "--print=sql", "--terms-above", "1794960000123"]);
     assert_eq!((printed.code, printed.err.as_str()), (0, ""));
     for _ in 0..2 {
         postgres.run(&printed.out);

@@ -342,8 +342,8 @@ fn a_guardian_that_dies_while_following_is_replaced_before_the_command_starts() 
 }
 
 /// As in most containers: the session and the group of whoever started us have no number here.
+#[needs(root)]
 #[test]
-#[ignore = "needs root: makes a pid namespace"]
 fn needs_root_a_command_runs_and_ends_in_a_pid_namespace_of_its_own() {
     let place = Place::new();
     let script = "sleep 99 & echo @main; exit 7";
@@ -395,8 +395,8 @@ fn as_nobody(place: &Place, args: &[&str]) -> Process {
 }
 
 /// D1: `cron` and `listen` drop a command at the end of the drain, dead or not.
+#[needs(root)]
 #[test]
-#[ignore = "needs root, to make a program that another user can't kill"]
 fn needs_root_no_lease_is_given_back_under_a_rest_that_can_not_be_killed() {
     for which in ["cron", "listen"] {
         let (place, script) = unkillable();
@@ -429,8 +429,8 @@ fn needs_root_no_lease_is_given_back_under_a_rest_that_can_not_be_killed() {
 }
 
 /// What is left of the command belongs to another user, so that KILL does not reach it.
+#[needs(root)]
 #[test]
-#[ignore = "needs root, to make a program that another user can't kill"]
 fn needs_root_no_lease_is_kept_for_a_rest_that_can_not_be_killed() {
     let (place, script) = unkillable();
     let args = ["run", "job", "--id", "a", "--ttl", "3s", "--", "sh", "-c", &script];
@@ -444,8 +444,8 @@ fn needs_root_no_lease_is_kept_for_a_rest_that_can_not_be_killed() {
     leader.line("following: b leads as term 2");
 }
 
+#[needs(root)]
 #[test]
-#[ignore = "needs root: mounts a small tmpfs"]
 fn needs_root_a_full_disk_ends_leadership_in_time_and_is_said() {
     let place = Place::new();
     let disk = place.path("disk");

@@ -48,8 +48,8 @@ fn systemd_is_told_when_a_candidate_takes_part_and_when_it_stops() {
 }
 
 /// The kernel keeps signals from process 1 that it does not handle.
+#[needs(root)]
 #[test]
-#[ignore = "needs root: makes a pid namespace"]
 fn needs_root_process_1_ends_by_a_signal_while_the_store_is_opened() {
     for args in [
         &["run", "job", "--", "true"][..],

@@ -150,8 +150,8 @@ fn the_next_term_is_higher_than_all_before() {
     terms(SHORT);
 }
 
+#[needs(long)]
 #[test]
-#[ignore = "takes minutes: every fuzz target for half a minute"]
 fn long_fuzz_of_what_people_write() {
     for target in [durations, timings, identities, metadata, terms] {
         target(LONG);

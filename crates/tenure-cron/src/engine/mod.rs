@@ -71,7 +71,7 @@ impl Engine {
         let mut writing = TaskSet::new(tasks.clone());
         writing.spawn(work);
         // Listened to before the ledger is read, so that no request falls in between.
-        let mut hints = core.store.hints();
+        let mut hints = core.election.store().hints();
         let mut changes = core.jobs.subscribe();
         let mut engine = Engine {
             writer,
@@ -281,11 +281,11 @@ impl Engine {
     /// was lost over it.
     async fn look_for_open(&mut self) -> Result<bool, Error> {
         let core = self.core.clone();
+        let name = core.election.name();
+        self.requests_at = core.clock.now() + REQUESTS_EVERY;
         if core.election.faults().has(Fault::OpenForgotten) {
             return Ok(true);
         }
-        let name = core.election.name();
-        self.requests_at = core.clock.now() + REQUESTS_EVERY;
         let mut after: Option<Tick> = None;
         loop {
             let read = || async { core.ledger()?.open(name, after.as_ref()).await };
@@ -305,6 +305,9 @@ impl Engine {
     fn take(&mut self, record: TickRecord) {
         let TickRecord { tick, state: stands, term, .. } = record;
         let requested = stands == TickState::Requested;
+        if requested && self.core.election.faults().has(Fault::RequestsUnseen) {
+            return;
+        }
         if !requested && term == Some(self.term()) {
             return;
         }

@@ -138,6 +138,9 @@ impl Life {
         let transactions = self.core.ledger().map_or(Transactions::None, |it| it.transactions());
         let in_transaction =
             delivery == Delivery::Transactional && transactions == Transactions::Same;
+        if in_transaction && self.core.election.faults().has(Fault::ConfirmUnasked) {
+            return (outcome, true);
+        }
         let outcome = if outcome == Outcome::Ok && in_transaction {
             let confirm = LedgerStep::Confirm { tick: tick.clone(), attempt };
             match self.writer.step(confirm).await {

@@ -425,8 +425,7 @@ async fn what_the_store_can_not_keep_is_refused_before_anything_starts() {
     let job = world.noting("x").delivery(Delivery::Transactional);
     let error = one.cron.replace(vec![job]).unwrap_err();
     assert!(error.message().contains("the memory store has no transactions"), "{error}");
-    let store = std::sync::Arc::new(world.store.clone());
-    let built = Cron::builder(&one.election, store).job(Job::new("", each_second(), |_| async {}));
+    let built = Cron::builder(&one.election).job(Job::new("", each_second(), |_| async {}));
     assert!(built.build().unwrap_err().message().contains("the name of a job is empty"));
     one.stop().await.unwrap();
 }

@@ -35,14 +35,14 @@ struct Leader {
 impl Leader {
     fn new() -> Leader {
         let store = Arc::new(MemoryStore::new());
-        let candidate = Candidate::builder(store.clone()).build().unwrap();
+        let candidate = Candidate::builder(store).build().unwrap();
         let (election, tenure) = block_on(async {
             let election = candidate.election("invoices").ttl(TTL).start().await.unwrap();
             let tenure = election.campaign().await.unwrap();
             (election, tenure)
         });
         let job = Job::new("job", Schedule::new("@daily", "UTC").unwrap(), |_: Run| async {});
-        let cron = Cron::builder(&election, store).job(job).build().unwrap();
+        let cron = Cron::builder(&election).job(job).build().unwrap();
         Leader { candidate, election, tenure, cron }
     }
 

@@ -112,6 +112,20 @@ async fn more_connections_than_allowed_are_told_so_and_make_room_when_they_leave
 }
 
 #[tokio::test]
+async fn idle_connections_on_the_reserve_make_room_for_health() {
+    let mut limits = Limits::default();
+    (limits.connections, limits.reserve) = (2, 4);
+    let service = Service::start_with(with_token(&[&election().await]), limits);
+    let mut held = Vec::new();
+    for _ in 0..50 {
+        for _ in 0..10 {
+            held.push(service.connect().await);
+        }
+        assert_eq!(service.get("/healthz").await.status, 200);
+    }
+}
+
+#[tokio::test]
 async fn health_is_answered_though_others_hold_all_connections() {
     let mut limits = Limits::default();
     limits.connections = 8;

@@ -5,10 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure::core::{
-    BoxFuture, CandidateId, Channels, Checkup, Elections, Error, ErrorKind, Hints, Ledger, Migrate,
-    Op, Reply, StoreInfo, Witness,
-};
+use tenure::core::{BoxFuture, CandidateId, Error, ErrorKind, Op, Reply};
 use tenure::{BootClock, Candidate, Clock as _, Election, MemoryStore, Metadata, Name, Store};
 use tenure_testkit::ManualClock;
 
@@ -32,37 +29,7 @@ impl Store for Fickle {
         self.inner.apply(ops)
     }
 
-    fn hints(&self) -> Box<dyn Hints> {
-        self.inner.hints()
-    }
-
-    fn info(&self) -> StoreInfo {
-        self.inner.info()
-    }
-
-    fn channels(&self) -> Option<&dyn Channels> {
-        None
-    }
-
-    fn ledger(&self) -> Option<&dyn Ledger> {
-        None
-    }
-
-    fn elections(&self) -> Option<&dyn Elections> {
-        None
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        None
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        None
-    }
+    tenure::core::forward!(inner: hints, info, faces);
 }
 
 /// A follower on a clock driven by hand, and a leader that is killed: it never renews.

@@ -35,7 +35,9 @@ SELECT 'EXECUTE on ' || pg_catalog.string_agg(
     ORDER BY p.proname), true
 FROM place
 JOIN pg_catalog.pg_proc AS p ON p.pronamespace = place.oid
-WHERE p.proname LIKE 'tenure\_%' AND p.proname <> 'tenure_raise_terms'
+WHERE p.proname LIKE 'tenure\_%' AND p.proname NOT IN ('tenure_raise_terms',
+        -- For others, and granted by hand.
+        'tenure_call', 'tenure_try_lead', 'tenure_renew', 'tenure_release')
     AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
     -- A trigger asks nobody for it.
     AND p.prorettype <> 'pg_catalog.trigger'::pg_catalog.regtype

@@ -27,8 +27,8 @@ const HBA: &str = "\
     hostssl all twice 127.0.0.1/32 scram-sha-256 clientcert=verify-full\n\
     host all all 127.0.0.1/32 scram-sha-256\n";
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_unix_sockets_password_files_and_scram_let_us_in() {
     let mut server = OwnServer::new(&["password_encryption=scram-sha-256"]);
     let home = server.home.path().display().to_string();
@@ -78,11 +78,11 @@ async fn needs_postgres_unix_sockets_password_files_and_scram_let_us_in() {
     let open_to_all = open(&named).check().await.unwrap_err();
     assert!(open_to_all.message().contains("chmod 0600"), "{open_to_all}");
     let bound = open(&in_url.replace('?', "?channel_binding=require&")).check().await.unwrap_err();
-    assert!(bound.message().contains("leave that out"), "{bound}");
+    assert!(bound.message().contains("it needs TLS"), "{bound}");
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_certificates_of_clients_let_us_in_and_others_do_not() {
     let settings = ["ssl=on", "ssl_ca_file=ca.crt"];
     let mut server = OwnServer::new(&settings);
@@ -111,6 +111,15 @@ async fn needs_postgres_certificates_of_clients_let_us_in_and_others_do_not() {
     let session = common::Session::open(&server.url("postgres")).await;
     session.run("CREATE ROLE certified LOGIN; CREATE ROLE twice LOGIN PASSWORD 'right'").await;
     session.run("GRANT ALL ON ALL TABLES IN SCHEMA public TO certified, twice").await;
+
+    // Managed services put it into the URL that they hand out.
+    session.run("CREATE ROLE bound LOGIN PASSWORD 'right'").await;
+    session.run("GRANT ALL ON ALL TABLES IN SCHEMA public TO bound").await;
+    let bound = format!("postgres://bound:right@localhost:{}/postgres", server.port);
+    leads(&format!("{bound}?sslmode=require&channel_binding=require"), "bound").await;
+    let disabled = format!("{bound}?sslmode=disable&channel_binding=require");
+    let error = open(&disabled).check().await.unwrap_err();
+    assert!(error.message().contains("it needs TLS"), "{error}");
 
     let verify = format!("sslmode=verify-full&sslrootcert={root}");
     let at = |user: &str, options: &str| {
@@ -141,8 +150,8 @@ async fn needs_postgres_certificates_of_clients_let_us_in_and_others_do_not() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_server_without_tls_is_told_to_whoever_requires_it() {
     let server = common::server();
     let error = common::config(&server, "sslmode=require").open().check().await.unwrap_err();

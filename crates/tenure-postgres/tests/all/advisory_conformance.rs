@@ -87,8 +87,8 @@ impl Subject for Server {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_advisory_store_keeps_its_contract() {
     let url = common::server();
     let report = conformance::run(&Server::new(&url).await).await;
@@ -96,15 +96,15 @@ async fn needs_postgres_the_advisory_store_keeps_its_contract() {
     report.assert_passed();
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_with_tables_the_advisory_store_keeps_more_of_its_contract() {
     let url = common::server();
     conformance::run(&Server::migrated(&url).await).await.assert_passed();
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_advisory_store_keeps_the_invariants_under_faults() {
     let url = common::server();
     for seed in 0..3 {
@@ -113,15 +113,15 @@ async fn needs_postgres_the_advisory_store_keeps_the_invariants_under_faults() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_advisory_store_carries_messages() {
     let url = common::server();
     tenure_testkit::channels::run(&Server::migrated(&url).await).await.assert_passed();
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_advisory_store_keeps_a_ledger() {
     let url = common::server();
     tenure_testkit::ledger::run(&Server::migrated(&url).await).await.assert_passed();

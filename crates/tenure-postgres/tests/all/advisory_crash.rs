@@ -9,21 +9,21 @@ use tenure_testbed::postgres::OwnServer;
 use crate::advisory_common::{Player, advisory_url};
 use crate::common::{real_wait, until};
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_no_transaction_number_is_a_term_twice_over_crashes() {
     crash_after_each_grant(8, false).await;
 }
 
 /// Where each grant leaves its term in a table.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_with_tables_no_term_is_issued_twice_over_crashes() {
     crash_after_each_grant(8, true).await;
 }
 
+#[needs(long, postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "crashes a server fifty times"]
 async fn long_postgres_no_transaction_number_is_a_term_twice_over_fifty_crashes() {
     crash_after_each_grant(50, false).await;
     crash_after_each_grant(50, true).await;

@@ -32,8 +32,8 @@ async fn started(settings: &[&str]) -> OwnServer {
     server
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_frozen_server_leaves_nobody_leading_by_a_lock_and_then_one() {
     let server = started(&[]).await;
     let group = group(&server.url("postgres"), 3).await;
@@ -56,8 +56,8 @@ async fn needs_postgres_a_frozen_server_leaves_nobody_leading_by_a_lock_and_then
     group.finish().await;
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_server_without_a_connection_left_keeps_its_leader_by_a_lock() {
     let settings = ["max_connections=12", "superuser_reserved_connections=2"];
     let server = started(&settings).await;
@@ -86,8 +86,8 @@ async fn needs_postgres_a_server_without_a_connection_left_keeps_its_leader_by_a
 }
 
 /// A4: all locks are free at once, and the postmaster has not been started anew.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_crashed_process_of_the_server_ends_a_reign_and_no_term_comes_again() {
     let server = started(&[]).await;
     let url = server.url("postgres");

@@ -27,8 +27,8 @@ async fn stale(session: &Session, election: &str, term: Term) -> String {
     says
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_fence_passes_the_latest_term_while_its_session_holds_the_lock() {
     let server = common::server();
     let database = migrated(&server).await;
@@ -61,8 +61,8 @@ async fn needs_postgres_the_fence_passes_the_latest_term_while_its_session_holds
 }
 
 /// Work of one term commits before the next one exists, or not at all.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_fenced_transaction_keeps_a_successor_out_at_every_isolation_level() {
     let server = common::server();
     let database = migrated(&server).await;
@@ -91,8 +91,8 @@ async fn needs_postgres_a_fenced_transaction_keeps_a_successor_out_at_every_isol
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_whoever_fences_a_term_long_over_is_ended() {
     let server = common::server();
     let database = migrated(&server).await;
@@ -118,8 +118,8 @@ async fn needs_postgres_whoever_fences_a_term_long_over_is_ended() {
 }
 
 /// Its grace counts from the end of its own term, not from that of an earlier one.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_whoever_fences_a_later_term_has_the_whole_grace() {
     let server = common::server();
     let database = migrated(&server).await;
@@ -152,8 +152,8 @@ async fn needs_postgres_whoever_fences_a_later_term_has_the_whole_grace() {
 }
 
 /// A session that falls silent in its fenced transaction is ended within a ttl.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_silent_fenced_transaction_is_ended_within_a_ttl() {
     let server = common::server();
     let database = migrated(&server).await;
@@ -171,8 +171,8 @@ async fn needs_postgres_a_silent_fenced_transaction_is_ended_within_a_ttl() {
     assert_eq!(database.session().await.number("SELECT count(*) FROM work").await, 0);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_metadata_needs_the_table_and_says_so() {
     let server = common::server();
     let bare = Database::new(&server).await;
@@ -205,8 +205,8 @@ async fn needs_postgres_metadata_needs_the_table_and_says_so() {
 }
 
 /// Issue 12, item 18: whoever can't see a fence does not campaign.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_candidate_that_can_not_use_the_tables_does_not_campaign() {
     let server = common::server();
     let database = migrated(&server).await;
@@ -242,8 +242,8 @@ async fn needs_postgres_a_candidate_that_can_not_use_the_tables_does_not_campaig
 }
 
 /// Two schemas with tables of their own have the same locks: a fence in one counts in the other.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_fence_keeps_out_candidates_of_every_schema() {
     let server = common::server();
     let database = migrated(&server).await;
@@ -267,8 +267,8 @@ async fn needs_postgres_a_fence_keeps_out_candidates_of_every_schema() {
 }
 
 /// A session from before `tenure migrate` does not take over past a fence either.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_session_from_before_the_migration_sees_the_fence() {
     let server = common::server();
     let database = Database::new(&server).await;

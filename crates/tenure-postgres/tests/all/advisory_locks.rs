@@ -14,8 +14,8 @@ const LOCKS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' A
                      AND database = \
                      (SELECT oid FROM pg_database WHERE datname = current_database())";
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_numeric_name_is_the_lock_of_plain_clients() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -45,8 +45,8 @@ async fn needs_postgres_a_numeric_name_is_the_lock_of_plain_clients() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_foreign_holder_is_polled_for() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -71,8 +71,8 @@ async fn needs_postgres_a_foreign_holder_is_polled_for() {
 }
 
 /// A3: locks re-enter, so whoever holds one must not try for it again.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_locks_never_nest() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -96,8 +96,8 @@ async fn needs_postgres_locks_never_nest() {
 }
 
 /// A2: a frozen client is found idle, because nothing is ever left open on its session.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_session_with_locks_is_idle_and_listens_to_nothing() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -117,8 +117,8 @@ async fn needs_postgres_the_session_with_locks_is_idle_and_listens_to_nothing() 
 }
 
 /// A wait has a snapshot, and VACUUM keeps all that it could see.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_followers_hold_no_snapshot_for_the_length_of_a_reign() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -154,8 +154,8 @@ async fn needs_postgres_followers_hold_no_snapshot_for_the_length_of_a_reign() {
 }
 
 /// A5: who holds it is known by 63 plain bytes, whatever the label.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_holder_is_known_by_its_incarnation_to_everybody() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -176,8 +176,8 @@ async fn needs_postgres_a_holder_is_known_by_its_incarnation_to_everybody() {
 }
 
 /// A1: all locks first, then one transaction for all of them; each election's terms rise.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_batch_of_elections_gets_terms_that_rise_for_each() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -204,8 +204,8 @@ async fn needs_postgres_a_batch_of_elections_gets_terms_that_rise_for_each() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_floor_above_the_transactions_needs_an_offset() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -230,8 +230,8 @@ async fn needs_postgres_a_floor_above_the_transactions_needs_an_offset() {
 }
 
 /// One session for all of them, and what is not renewed ends alone.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_lease_that_is_not_renewed_ends_while_its_session_lives_on() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -256,8 +256,8 @@ async fn needs_postgres_a_lease_that_is_not_renewed_ends_while_its_session_lives
     assert_eq!(database.sessions(holders).await, 2, "one for each candidate");
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_thousands_of_elections_take_one_session() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -291,8 +291,8 @@ async fn needs_postgres_thousands_of_elections_take_one_session() {
 }
 
 /// Locks outlive the statement that failed: none may be left behind.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_server_without_room_for_locks_says_so_and_nothing_is_left_behind() {
     let settings = ["max_locks_per_transaction=10", "max_connections=20"];
     let mut server = OwnServer::new(&settings);
@@ -314,8 +314,8 @@ async fn needs_postgres_a_server_without_room_for_locks_says_so_and_nothing_is_l
     a.takes("e1").await;
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_pooler_in_transaction_mode_is_refused_with_the_remedy() {
     let pooler = Pooler::take();
     // Also when its pool has several sessions at hand.
@@ -342,8 +342,8 @@ async fn needs_postgres_a_pooler_in_transaction_mode_is_refused_with_the_remedy(
     assert_eq!(left.number(LOCKS).await, 0, "nothing is left locked in the pool");
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_standby_is_no_place_for_locks() {
     let mut primary = OwnServer::new(&["wal_level=replica"]);
     primary.start();
@@ -362,8 +362,8 @@ async fn needs_postgres_a_standby_is_no_place_for_locks() {
 }
 
 /// A role with no rights but to connect leads, is followed and is asked by another such role.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_no_privilege_is_needed() {
     let server = common::server();
     let roles = ["one", "two"].map(|label| format!("advisory_{label}_{}", std::process::id()));

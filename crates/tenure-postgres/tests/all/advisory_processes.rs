@@ -101,8 +101,8 @@ async fn follower(database: &Database) -> (Election, tokio::task::JoinHandle<(Te
     (election, waiting)
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_killed_leader_is_succeeded_at_once() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -125,8 +125,8 @@ async fn needs_postgres_a_killed_leader_is_succeeded_at_once() {
     assert!(gaps[5] < Duration::from_millis(500), "{gaps:?}");
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_frozen_leader_is_evicted_by_the_server_and_knows_when_it_thaws() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -154,8 +154,8 @@ async fn needs_postgres_a_frozen_leader_is_evicted_by_the_server_and_knows_when_
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_leader_that_is_cut_off_stops_before_anybody_else_leads() {
     let mut server = OwnServer::new(&[]);
     server.start();
@@ -186,8 +186,8 @@ async fn needs_postgres_a_leader_that_is_cut_off_stops_before_anybody_else_leads
     group.finish().await;
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_end_of_its_session_ends_a_reign_at_once() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -214,8 +214,8 @@ async fn needs_postgres_the_end_of_its_session_ends_a_reign_at_once() {
     election.stop().await.unwrap();
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_restarted_server_has_one_leader_again_and_nobody_crashed() {
     let mut server = OwnServer::new(&[]);
     server.start();
@@ -248,8 +248,8 @@ async fn needs_postgres_a_restarted_server_has_one_leader_again_and_nobody_crash
 }
 
 /// A follower costs the server about one statement per ttl, and a leader one per renewal.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_followers_of_a_lock_cost_half_a_statement_per_second() {
     let settings = [
         "max_connections=150",
@@ -283,8 +283,8 @@ async fn needs_postgres_followers_of_a_lock_cost_half_a_statement_per_second() {
     assert_eq!(leaders, 1);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_clean_hand_over_by_a_lock_takes_milliseconds() {
     let server = common::server();
     let database = Database::new(&server).await;

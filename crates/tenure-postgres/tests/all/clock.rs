@@ -83,8 +83,8 @@ async fn wait_for(events: &mut Events, what: &str, is_it: impl Fn(&Event) -> boo
 
 /// By the server's clock the lease is over at once, and it is granted to the next one. Who has it
 /// by its own clock trusts itself for a while longer; the next one knows, and waits.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server and libfaketime"]
 async fn needs_postgres_a_clock_that_is_set_ahead_makes_no_second_leader() {
     let stepped = Stepped::start().await;
     let a = stepped.candidate("a").await;
@@ -121,8 +121,8 @@ async fn needs_postgres_a_clock_that_is_set_ahead_makes_no_second_leader() {
 }
 
 /// Set back, the server shows more than a lease can have left. It lasts as long as ever.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server and libfaketime"]
 async fn needs_postgres_a_clock_that_is_set_back_changes_no_reign_and_delays_no_successor() {
     let stepped = Stepped::start().await;
     let a = stepped.candidate("a").await;

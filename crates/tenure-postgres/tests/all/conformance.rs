@@ -56,15 +56,15 @@ impl Subject for Server {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_store_keeps_its_contract() {
     let url = common::server();
     conformance::run(&Server::new(url)).await.assert_passed();
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_store_keeps_the_invariants_under_faults() {
     let url = common::server();
     for seed in 0..5 {
@@ -72,15 +72,15 @@ async fn needs_postgres_the_store_keeps_the_invariants_under_faults() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_store_keeps_the_contract_of_channels() {
     let url = common::server();
     tenure_testkit::channels::run(&Server::new(url)).await.assert_passed();
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_store_keeps_a_ledger() {
     let url = common::server();
     tenure_testkit::ledger::run(&Server::new(url)).await.assert_passed();

@@ -47,8 +47,8 @@ async fn candidate(store: impl Store + 'static, label: &str) -> Election {
     election
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_candidate_leads_and_follows_on_one_connection() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -87,8 +87,8 @@ async fn uses_messages_and_ledger(store: &dyn Store, term: tenure_core::Term) {
     Ledger::record(ledger, &name("e"), term, &[claim]).await.unwrap();
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_messages_and_the_ledger_take_one_connection_more() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -109,8 +109,8 @@ async fn needs_postgres_messages_and_the_ledger_take_one_connection_more() {
     drop(inbox);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_an_advisory_candidate_leads_on_two_connections_and_follows_on_three() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -140,8 +140,8 @@ async fn needs_postgres_an_advisory_candidate_leads_on_two_connections_and_follo
     follower.stop().await.unwrap();
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_messages_take_one_connection_more_beside_a_lock() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -161,8 +161,8 @@ async fn needs_postgres_messages_take_one_connection_more_beside_a_lock() {
 }
 
 /// Else each hand-over would cost every follower a connection.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_one_leader_after_the_other_is_waited_for_on_the_same_connection() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -201,8 +201,8 @@ async fn needs_postgres_one_leader_after_the_other_is_waited_for_on_the_same_con
 }
 
 /// Two leaders are followed: the end of one is learnt at once, and the other is polled.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_as_many_holders_are_waited_for_as_the_url_says() {
     let server = common::server();
     let database = Database::new(&server).await;
@@ -234,8 +234,8 @@ async fn next(hints: &mut dyn Hints) -> Hint {
 }
 
 /// Nobody takes the notices out of the inbox meanwhile.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_flood_of_notices_delays_no_renewal_beyond_its_call_timeout() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -292,8 +292,8 @@ async fn needs_postgres_a_flood_of_notices_delays_no_renewal_beyond_its_call_tim
 }
 
 /// A call that is given up takes its connection along; hints come in on the next.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_call_that_times_out_costs_no_later_hint() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -321,8 +321,8 @@ async fn needs_postgres_a_call_that_times_out_costs_no_later_hint() {
 }
 
 /// LISTEN succeeds there, and nothing ever comes.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_pooler_that_swallows_notifications_is_noticed() {
     let server = common::server();
     let Ok(pooler) = std::env::var("TENURE_TEST_PGBOUNCER") else {

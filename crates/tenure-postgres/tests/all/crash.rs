@@ -11,8 +11,8 @@ use crate::common::{Player, real_wait, until};
 const ROUNDS: u128 = 50;
 
 /// The server dies right after each grant, as `pg_ctl -m immediate` ends it.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_no_term_is_issued_twice_over_fifty_crashes() {
     // What leaves the server by itself is to do so as late as possible. It is the server that
     // crashes and not the machine, so what it has given to the kernel need not be on the disk.

@@ -71,8 +71,8 @@ impl Load {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_group_outlives_restarts_of_the_server_under_load() {
     let mut server = OwnServer::new(&[]);
     server.start();
@@ -108,8 +108,8 @@ async fn needs_postgres_a_group_outlives_restarts_of_the_server_under_load() {
     group.finish().await;
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_server_frozen_for_two_ttls_leaves_nobody_leading_and_then_one() {
     let mut server = OwnServer::new(&[]);
     server.start();
@@ -134,8 +134,8 @@ async fn needs_postgres_a_server_frozen_for_two_ttls_leaves_nobody_leading_and_t
     group.finish().await;
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_black_holed_leader_stops_before_anyone_else_leads() {
     let mut server = OwnServer::new(&[]);
     server.start();
@@ -166,8 +166,8 @@ async fn needs_postgres_a_black_holed_leader_stops_before_anyone_else_leads() {
 }
 
 /// A firewall that lost its tables, or a pooler that was replaced: nobody says so.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_connection_that_the_network_forgot_costs_no_reign() {
     let mut server = OwnServer::new(&[]);
     server.start();
@@ -188,8 +188,8 @@ async fn needs_postgres_a_connection_that_the_network_forgot_costs_no_reign() {
     group.finish().await;
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_backends_that_are_ended_again_and_again_cost_no_reign() {
     let mut server = OwnServer::new(&[]);
     server.start();
@@ -211,8 +211,8 @@ async fn needs_postgres_backends_that_are_ended_again_and_again_cost_no_reign() 
     group.finish().await;
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_server_without_a_connection_left_is_waited_for() {
     let settings = ["max_connections=9", "superuser_reserved_connections=2"];
     let mut server = OwnServer::new(&settings);
@@ -243,8 +243,8 @@ async fn needs_postgres_a_server_without_a_connection_left_is_waited_for() {
     other.finish().await;
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_privilege_that_is_taken_away_ends_a_reign_and_no_candidate() {
     let mut server = OwnServer::new(&[]);
     server.start();
@@ -268,8 +268,8 @@ async fn needs_postgres_a_privilege_that_is_taken_away_ends_a_reign_and_no_candi
     group.finish().await;
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_standby_is_a_condition_until_it_is_promoted() {
     let mut primary = OwnServer::new(&[]);
     primary.start();
@@ -310,8 +310,8 @@ async fn needs_postgres_a_standby_is_a_condition_until_it_is_promoted() {
     group.finish().await;
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_host_that_hangs_does_not_keep_us_from_the_next() {
     let server = common::server();
     // The kernel accepts, and nobody ever answers.
@@ -331,8 +331,8 @@ async fn needs_postgres_a_host_that_hangs_does_not_keep_us_from_the_next() {
     assert!(!error.message().contains("tenure-test"), "{error}");
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_prepared_transaction_that_is_fenced_is_reported() {
     let mut server = OwnServer::new(&["max_prepared_transactions=5"]);
     server.start();

@@ -11,8 +11,8 @@ use crate::common::{
     self, Place, Player, Session, granted, name, now, real_wait, term, unknown, until,
 };
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_no_write_of_an_old_term_follows_one_of_the_new() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -28,8 +28,8 @@ async fn needs_postgres_no_write_of_an_old_term_follows_one_of_the_new() {
     assert!(finished >= 20 && undone >= 20, "both must be seen: {finished} and {undone}");
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_takeover_is_refused_under_a_fence_and_never_waits() {
     let server = common::server();
     for level in LEVELS {
@@ -60,8 +60,8 @@ async fn needs_postgres_a_takeover_is_refused_under_a_fence_and_never_waits() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_long_fenced_transaction_holds_up_no_renewal() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -90,8 +90,8 @@ async fn needs_postgres_a_long_fenced_transaction_holds_up_no_renewal() {
     assert!(next.takes("e", 2).await > term);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_session_that_falls_silent_is_ended_with_its_lease() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -107,8 +107,8 @@ async fn needs_postgres_a_session_that_falls_silent_is_ended_with_its_lease() {
     assert!(session.try_run("COMMIT").await.is_err());
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_shorter_idle_timeout_of_the_users_is_kept() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -127,8 +127,8 @@ async fn needs_postgres_a_shorter_idle_timeout_of_the_users_is_kept() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_fence_refuses_what_is_over() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -153,8 +153,8 @@ async fn needs_postgres_the_fence_refuses_what_is_over() {
     assert!(says("SELECT tenure_fence('e', NULL)".to_owned()).await.contains("TN001"));
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_guard_catches_a_fence_that_does_not_hold() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -183,8 +183,8 @@ async fn needs_postgres_the_guard_catches_a_fence_that_does_not_hold() {
     assert_eq!(session.number("SELECT count(*) FROM invoice").await, 0);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_helper_fences_a_transaction_of_the_users() {
     let server = common::server();
     let place = Place::new(&server).await;

@@ -28,8 +28,8 @@ async fn full(session: &Session, election: &str) -> u64 {
     u64::try_from(last).unwrap()
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_terms_of_leases_go_on_above_those_of_another_store() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -96,8 +96,8 @@ async fn needs_postgres_terms_of_leases_go_on_above_those_of_another_store() {
     assert!(store.raise_terms(Term::MAX).await.is_err());
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_terms_of_locks_go_on_above_those_of_another_store() {
     let server = common::server();
     let database = Database::new(&server).await;

@@ -5,6 +5,9 @@
     reason = "helpers of tests are tests, and tell what they saw"
 )]
 
+#[macro_use]
+extern crate tenure_needs;
+
 mod access;
 mod advisory_common;
 mod advisory_conformance;
@@ -26,9 +29,12 @@ mod messages;
 mod migrations;
 mod moving;
 mod once;
+mod operations;
 mod pooler;
+mod repairs;
 mod row_lock;
 mod rows;
+mod rpc;
 mod table_clients;
 mod tls;
 mod trouble;

@@ -65,8 +65,8 @@ fn post(channel: &str, payload: &str, key: &str) -> Post {
     Post { channel: channel.into(), payload: payload.into(), key: key.into() }
 }
 
+#[needs(postgres)]
 #[tokio::test]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_programs_that_notify_and_listen_by_themselves_fit_in() {
     let url = common::server();
     let place = Place::new(&url).await;
@@ -98,8 +98,8 @@ async fn needs_postgres_programs_that_notify_and_listen_by_themselves_fit_in() {
     assert_eq!(heard, (channel, "{\"from\":\"tenure\"}".to_owned()));
 }
 
+#[needs(postgres)]
 #[tokio::test]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_an_inbox_whose_connection_is_ended_says_so_and_hears_on() {
     let url = common::server();
     let place = Place::new(&url).await;
@@ -119,8 +119,8 @@ async fn needs_postgres_an_inbox_whose_connection_is_ended_says_so_and_hears_on(
 }
 
 /// A standby is like that, or a pooler: it lets us in, and LISTEN fails.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_server_that_lets_nobody_listen_any_more_is_left_alone_for_a_while() {
     let url = common::server();
     let (login, place) = url.split_once('@').unwrap();
@@ -145,8 +145,8 @@ async fn needs_postgres_a_server_that_lets_nobody_listen_any_more_is_left_alone_
     assert!((2..=8).contains(&made), "{made} connections");
 }
 
+#[needs(postgres)]
 #[tokio::test]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_channels_are_given_up_with_the_last_inbox() {
     let url = common::server();
     let place = Place::new(&url).await;
@@ -167,8 +167,8 @@ async fn needs_postgres_channels_are_given_up_with_the_last_inbox() {
     next(&mut *again).await;
 }
 
+#[needs(postgres)]
 #[tokio::test]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_post_in_the_user_s_transaction_happens_with_it() {
     let url = common::server();
     let place = Place::new(&url).await;
@@ -188,8 +188,8 @@ async fn needs_postgres_a_post_in_the_user_s_transaction_happens_with_it() {
 }
 
 /// By serial numbers alone, the second would be handled and the first passed by (M3).
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_post_waits_for_one_that_is_not_committed_yet() {
     let url = common::server();
     let place = Place::new(&url).await;
@@ -230,8 +230,8 @@ async fn needs_postgres_a_post_waits_for_one_that_is_not_committed_yet() {
 }
 
 /// What nobody waits for any more must not stay in the line, on the server.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_posts_and_takes_wait_for_two_seconds_and_no_longer() {
     let url = common::server();
     let place = Place::new(&url).await;
@@ -271,8 +271,8 @@ async fn needs_postgres_posts_and_takes_wait_for_two_seconds_and_no_longer() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_an_effect_and_its_acknowledgement_in_one_transaction_happen_once() {
     let url = common::server();
     let place = Place::new(&url).await;
@@ -298,8 +298,8 @@ async fn needs_postgres_an_effect_and_its_acknowledgement_in_one_transaction_hap
     assert_eq!(session.number("SELECT count(*) FROM shipped").await, 1);
 }
 
+#[needs(postgres)]
 #[tokio::test]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_keys_are_forgotten_a_day_after_they_were_acknowledged() {
     let url = common::server();
     let place = Place::new(&url).await;
@@ -323,8 +323,8 @@ async fn needs_postgres_keys_are_forgotten_a_day_after_they_were_acknowledged() 
     assert_eq!([posted[0].is_new, posted[1].is_new], [true, false]);
 }
 
+#[needs(postgres)]
 #[tokio::test]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_without_the_tables_posts_say_what_to_run_and_notices_work() {
     let url = common::server();
     let place = Place::empty(&url);

@@ -20,8 +20,8 @@ async fn old_place(server: &str) -> Place {
     place
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_fifty_migrations_at_once_all_succeed() {
     let server = common::server();
     for place in [Place::empty(&server), old_place(&server).await] {
@@ -41,8 +41,8 @@ async fn needs_postgres_fifty_migrations_at_once_all_succeed() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_an_old_table_is_upgraded_where_it_stands() {
     let server = common::server();
     let place = old_place(&server).await;
@@ -73,8 +73,8 @@ async fn needs_postgres_an_old_table_is_upgraded_where_it_stands() {
     assert_eq!(again.from, again.to);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_migration_behind_an_open_transaction_stalls_no_leader() {
     let server = common::server();
     let place = old_place(&server).await;
@@ -98,8 +98,8 @@ async fn needs_postgres_a_migration_behind_an_open_transaction_stalls_no_leader(
 }
 
 /// One that is frozen looks like that, too.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_migrator_that_is_cut_off_stalls_no_leader_and_keeps_nobody_out() {
     let server = common::server();
     let (login, place) = server.split_once('@').unwrap();
@@ -132,8 +132,8 @@ async fn needs_postgres_a_migrator_that_is_cut_off_stalls_no_leader_and_keeps_no
 }
 
 /// On managed servers nobody is a superuser.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_an_ordinary_owner_of_a_schema_can_migrate_and_lead() {
     let server = common::server();
     let place = Place::empty(&server);
@@ -153,8 +153,8 @@ async fn needs_postgres_an_ordinary_owner_of_a_schema_can_migrate_and_lead() {
 }
 
 /// Whatever a caller has in its search path, the functions mean the same.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_every_function_has_a_safe_search_path() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -170,8 +170,8 @@ async fn needs_postgres_every_function_has_a_safe_search_path() {
     assert!(session.number(all).await > 20, "and they run with the rights of the caller");
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_printed_script_does_the_same() {
     let server = common::server();
     let place = Place::empty(&server);
@@ -183,8 +183,8 @@ async fn needs_postgres_the_printed_script_does_the_same() {
 }
 
 /// Somebody keeps the script of an older tenure and runs it once more.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_printed_script_undoes_nothing_that_a_later_version_did() {
     let server = common::server();
     let place = Place::empty(&server);
@@ -206,8 +206,8 @@ async fn needs_postgres_the_printed_script_undoes_nothing_that_a_later_version_d
     assert!(session.truth(&format!("SELECT {schema}.tenure_unix_ms(now()) = 7")).await);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_tables_of_others_are_left_alone() {
     let server = common::server();
     for (columns, word) in [
@@ -261,8 +261,8 @@ async fn needs_postgres_tables_of_others_are_left_alone() {
 }
 
 /// Somebody runs the old migration again and gets the old functions back (P6).
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_table_keeps_the_rules_if_the_old_functions_come_back() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -309,8 +309,8 @@ async fn needs_postgres_the_table_keeps_the_rules_if_the_old_functions_come_back
 }
 
 /// Whoever writes to the table by hand: terms in turn only, and nothing under a fence (P1, P6).
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_table_refuses_terms_out_of_turn_and_takeovers_under_a_fence() {
     let server = common::server();
     let place = Place::new(&server).await;

@@ -52,8 +52,8 @@ async fn works(store: &dyn Store, election: &str, term: Term) {
 }
 
 /// Issue 12, item 16: one advisory reign silently ended the fence of the lease.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_an_election_has_one_kind_at_a_time_and_one_leader() {
     let server = common::server();
     let (database, store) = both(&server).await;
@@ -102,8 +102,8 @@ async fn needs_postgres_an_election_has_one_kind_at_a_time_and_one_leader() {
 }
 
 /// The two kinds race for one name, again and again: there is one leader, and terms rise.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_both_kinds_race_for_a_name_and_one_of_them_leads() {
     let server = common::server();
     let (database, store) = both(&server).await;
@@ -181,8 +181,8 @@ async fn contents(session: &Session) -> Vec<String> {
 }
 
 /// Issue 12, item 17: a dump of the data, restored where `tenure migrate` has been.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_restored_dump_of_data_keeps_every_term() {
     let server = common::server();
     if std::env::var_os("TENURE_TEST_POSTGRES_BIN").is_none() {
@@ -246,8 +246,8 @@ async fn comes_up(server: &OwnServer) -> PostgresStore {
 }
 
 /// Issue 12, item 17: a server that stopped taking writes was asked for ever (P7).
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_server_that_became_read_only_is_left_for_one_that_is_not() {
     let mut first = OwnServer::new(&[]);
     let mut second = OwnServer::new(&[]);

@@ -23,8 +23,8 @@ fn records(term: Term, attempt: u32) -> String {
     format!("SELECT tenure_once('e', {term}, 'v1', {attempt})")
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_effect_and_its_record_are_there_together_or_not_at_all() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -57,8 +57,8 @@ async fn needs_postgres_the_effect_and_its_record_are_there_together_or_not_at_a
     assert_eq!(session.number("SELECT count(*) FROM effect").await, 1);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_term_or_an_attempt_that_is_over_records_nothing() {
     let server = common::server();
     let place = Place::new(&server).await;

@@ -20,8 +20,8 @@ async fn behind(pooler: &Pooler) -> (Place, Place) {
     (behind, Place { server: common::server(), schema })
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_store_works_behind_a_pooler_that_shares_sessions() {
     let pooler = Pooler::take();
     let (place, direct) = behind(&pooler).await;
@@ -73,8 +73,8 @@ async fn needs_postgres_the_store_works_behind_a_pooler_that_shares_sessions() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_group_behind_a_pooler_has_one_leader_without_hints() {
     let pooler = Pooler::take();
     let (place, direct) = behind(&pooler).await;

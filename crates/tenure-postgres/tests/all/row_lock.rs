@@ -70,8 +70,8 @@ async fn stale_writes(place: &Place) -> i64 {
     .await
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_without_the_row_lock_a_stale_write_passes_and_is_noticed() {
     let server = common::server();
     assert_eq!(stale_writes(&without(&server, &[]).await).await, 0, "the control");
@@ -81,8 +81,8 @@ async fn needs_postgres_without_the_row_lock_a_stale_write_passes_and_is_noticed
     assert_eq!(stale_writes(&without(&server, &LOCKS[2..]).await).await, 0);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_proof_of_the_fence_fails_without_the_row_lock() {
     let server = common::server();
     let came = frozen::rounds(&without(&server, &LOCKS).await, 40).await;

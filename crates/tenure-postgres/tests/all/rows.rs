@@ -7,8 +7,8 @@ use tenure_testbed::postgres::OwnServer;
 
 use crate::common::{self, Place, Player, granted, name, now, unknown, until};
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_one_foreign_row_lock_does_not_hold_up_a_thousand_renewals() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -38,8 +38,8 @@ async fn needs_postgres_one_foreign_row_lock_does_not_hold_up_a_thousand_renewal
     granted(leader.renew("e7", terms[7]).await);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_name_that_another_transaction_is_inserting_holds_up_nobody() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -61,8 +61,8 @@ async fn needs_postgres_a_name_that_another_transaction_is_inserting_holds_up_no
     granted(a.acquire("new 3", 2).await);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_grants_and_renewals_reach_the_disk_whatever_the_setting() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -85,8 +85,8 @@ async fn needs_postgres_grants_and_renewals_reach_the_disk_whatever_the_setting(
 }
 
 /// P5: a renewal stays in its page, and no index grows with it.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_renewals_stay_in_their_pages() {
     // A server of its own: open transactions of other tests, in other databases too, would keep
     // old rows in their pages.
@@ -122,8 +122,8 @@ async fn needs_postgres_renewals_stay_in_their_pages() {
     assert!(hot * 10 > all * 8, "only {hot} of {all} updates stayed in their pages");
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_sql_and_odd_letters_are_data() {
     let server = common::server();
     let schema = format!("odd \"schema\" it's {}", std::process::id());
@@ -138,8 +138,8 @@ async fn needs_postgres_sql_and_odd_letters_are_data() {
     granted(player.release(odd, term, 1).await);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_terms_beyond_the_column_are_kept_in_the_base() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -171,8 +171,8 @@ async fn needs_postgres_terms_beyond_the_column_are_kept_in_the_base() {
 }
 
 /// A session that warms up has done everything once, and has changed nothing.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_session_that_warms_up_leaves_nothing_behind() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -196,8 +196,8 @@ async fn needs_postgres_a_session_that_warms_up_leaves_nothing_behind() {
 }
 
 /// Releases are remembered for a while, and not for ever, also where nobody stays to renew.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_old_releases_are_swept_by_releases_alone() {
     let server = common::server();
     let place = Place::new(&server).await;

@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 
 use crate::common::{self, Place, Player, granted, now, real_wait, refused};
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_of_fifty_first_calls_one_leads_and_none_fails() {
     let server = common::server();
     let place = Arc::new(Place::new(&server).await);
@@ -30,8 +30,8 @@ async fn needs_postgres_of_fifty_first_calls_one_leads_and_none_fails() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_three_functions_mean_what_they_say() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -60,8 +60,8 @@ async fn needs_postgres_the_three_functions_mean_what_they_say() {
     assert!(empty.contains("is empty"), "{empty}");
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_timeout_of_the_holder_decides() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -74,8 +74,8 @@ async fn needs_postgres_the_timeout_of_the_holder_decides() {
     assert_eq!(lease.ttl, Some(Duration::from_secs(30)));
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_beat_that_waited_writes_the_time_of_its_writing() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -101,8 +101,8 @@ async fn needs_postgres_a_beat_that_waited_writes_the_time_of_its_writing() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_followers_that_poll_hold_up_no_leader() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -122,8 +122,8 @@ async fn needs_postgres_followers_that_poll_hold_up_no_leader() {
 }
 
 /// Two fleets, one calling the functions and one of tenure's: one holder at any time.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_mixed_fleet_has_one_leader_and_rising_terms() {
     let server = common::server();
     let place = Arc::new(Place::new(&server).await);
@@ -182,8 +182,8 @@ async fn needs_postgres_a_mixed_fleet_has_one_leader_and_rising_terms() {
 }
 
 /// Issue 12, item 18: in a fleet of such clients nobody else ends a stuck fence (P3).
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_functions_alone_end_a_fence_that_is_stuck() {
     let server = common::server();
     let place = Place::new(&server).await;

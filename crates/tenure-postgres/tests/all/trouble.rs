@@ -26,8 +26,8 @@ async fn says(store: &PostgresStore) -> (ErrorKind, String) {
     (error.kind(), error.to_string())
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_what_is_missing_is_said_in_a_sentence() {
     let server = common::server();
     let admin = Session::open(&server).await;
@@ -69,8 +69,8 @@ async fn needs_postgres_what_is_missing_is_said_in_a_sentence() {
 }
 
 /// A real server that passes for an older one: its version is asked for by a function of ours.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_server_that_is_too_old_is_told_and_left_alone() {
     let server = common::server();
     let place = Place::empty(&server);
@@ -94,8 +94,8 @@ async fn needs_postgres_a_server_that_is_too_old_is_told_and_left_alone() {
 }
 
 /// Names that are too long, and others that are odd but data, for those who call the functions.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_bad_names_are_refused_in_a_sentence_and_harm_no_lease() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -127,8 +127,8 @@ async fn needs_postgres_bad_names_are_refused_in_a_sentence_and_harm_no_lease() 
     granted(ours.renew("e", term).await);
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_sql_and_odd_letters_in_metadata_are_data() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -149,8 +149,8 @@ async fn needs_postgres_sql_and_odd_letters_in_metadata_are_data() {
 }
 
 /// What `roles.sql` grants is enough to take part, and not enough to change the table.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_the_app_role_takes_part_and_alters_nothing() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -208,8 +208,8 @@ async fn needs_postgres_the_app_role_takes_part_and_alters_nothing() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_terminated_backend_is_one_unknown_outcome() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -230,8 +230,8 @@ async fn needs_postgres_a_terminated_backend_is_one_unknown_outcome() {
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_hints_come_back_after_their_connection_was_ended() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -266,8 +266,8 @@ async fn next(hints: &mut dyn Hints) -> Hint {
     tokio::time::timeout(common::PATIENCE, hint).await.unwrap().unwrap()
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_read_only_server_is_a_condition_and_not_a_crash() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -282,8 +282,8 @@ async fn needs_postgres_a_read_only_server_is_a_condition_and_not_a_crash() {
     assert!(store.read(&name("e")).await.is_ok(), "reading is fine");
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_another_isolation_level_is_refused_with_the_remedy() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -293,8 +293,8 @@ async fn needs_postgres_another_isolation_level_is_refused_with_the_remedy() {
     assert!(text.contains("serializable") && text.contains("ALTER ROLE"), "{text}");
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_server_that_hangs_costs_one_deadline_and_nothing_queues() {
     let server = common::server();
     let place = Place::new(&server).await;

@@ -85,8 +85,8 @@ async fn wait_for(events: &mut Events, what: &str, is_it: impl Fn(&Event) -> boo
 
 /// By the server's clock the lease is over at once, and it is granted to the next one. Who has it
 /// by its own clock trusts itself for a while longer; the next one knows, and waits.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_clock_that_is_set_ahead_makes_no_second_leader() {
     let stepped = Stepped::start();
     stepped.step(0);
@@ -125,8 +125,8 @@ async fn needs_redis_a_clock_that_is_set_ahead_makes_no_second_leader() {
 
 /// Set back, the server keeps a key for longer than its ttl: a renewal sets that right, and whoever
 /// leads goes on. Terms do not fall with the clock (R1).
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_clock_that_is_set_back_changes_no_reign_and_lowers_no_term() {
     let stepped = Stepped::start();
     stepped.step(0);
@@ -151,8 +151,8 @@ async fn needs_redis_a_clock_that_is_set_back_changes_no_reign_and_lowers_no_ter
 
 /// A noted end lies in a future that is further away by the step. Nobody waits longer for it than
 /// for a lease that was renewed just now (R6).
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_clock_that_is_set_back_does_not_put_off_a_noted_end() {
     let stepped = Stepped::start();
     stepped.step(0);

@@ -9,7 +9,9 @@ use tenure_core::{ErrorKind, Hint, Name, Op, Reply, Store};
 use tenure_redis::{RedisConfig, RedisStore, Settle};
 
 use crate::common::fleet::{ClusterSet, PASSWORD, documented_acl};
-use crate::common::{self, Player, Server, granted, ms, now, player, refused, unknown, wait};
+use crate::common::{
+    self, Player, Server, Stores as _, granted, ms, now, player, refused, unknown, wait,
+};
 
 const TTL: Duration = Duration::from_secs(2);
 
@@ -31,8 +33,8 @@ async fn takes_in_time(store: &RedisStore, player: &Player) -> tenure_core::Term
     panic!("{} was never granted {}", player.candidate, player.election);
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_cluster_and_a_single_server_are_told_apart() {
     let set = ClusterSet::start();
     open(&set, Settle::Off).check().await.unwrap();
@@ -60,8 +62,8 @@ async fn needs_redis_a_cluster_and_a_single_server_are_told_apart() {
 }
 
 /// R4.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_names_that_a_cluster_would_take_apart_are_refused() {
     let set = ClusterSet::start();
     let store = open(&set, Settle::Off);
@@ -90,8 +92,8 @@ async fn needs_redis_names_that_a_cluster_would_take_apart_are_refused() {
 }
 
 /// R2: once per primary, and not for each election.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_each_primary_of_a_cluster_settles_once() {
     let set = ClusterSet::start();
     let store = open(&set, Settle::For(TTL));
@@ -126,8 +128,8 @@ async fn needs_redis_each_primary_of_a_cluster_settles_once() {
     assert!(now() - sent >= TTL, "R2: granted too early");
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_batch_is_spread_over_the_cluster_and_hints_come_from_everywhere() {
     let set = ClusterSet::start();
     let (store, other) = (open(&set, Settle::Off), open(&set, Settle::Off));
@@ -154,8 +156,8 @@ async fn needs_redis_a_batch_is_spread_over_the_cluster_and_hints_come_from_ever
 }
 
 /// A slot moves under a running leader: MOVED and ASK are followed, nothing is lost.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_lease_moves_with_its_slot() {
     let set = ClusterSet::start();
     let store = open(&set, Settle::Off);
@@ -191,8 +193,8 @@ async fn needs_redis_a_lease_moves_with_its_slot() {
 
 /// The lowest slot of a primary moves away, and its marker with it: a new one is begun, and what
 /// is in doubt settles.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_marker_that_moves_away_is_begun_anew() {
     let set = ClusterSet::start();
     let settle = ms(700);
@@ -226,8 +228,8 @@ async fn needs_redis_a_marker_that_moves_away_is_begun_anew() {
     assert_eq!(from.run(&["CLUSTER", "KEYSLOT", &marker]), ":1", "{marker}");
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_documented_privileges_are_enough_on_a_cluster() {
     let set = ClusterSet::start();
     let mut words = documented_acl("app:");
@@ -261,8 +263,8 @@ async fn needs_redis_the_documented_privileges_are_enough_on_a_cluster() {
 }
 
 /// One primary dies under a running group.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_group_survives_the_failover_of_one_cluster_primary() {
     let mut set = ClusterSet::start();
     // Its replica takes over when the lease has run out, and not before (R2).

@@ -16,7 +16,7 @@ use tenure_redis::{RedisConfig, RedisStore, Settle};
 use tokio::time::timeout;
 
 use crate::common::fleet::{ClusterSet, PASSWORD};
-use crate::common::{self, Player, Server, granted, ms, now, player, unknown, wait};
+use crate::common::{self, Player, Server, Stores as _, granted, ms, now, player, unknown, wait};
 
 const TTL: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -67,8 +67,8 @@ fn move_empty_slot(set: &ClusterSet, slot: &str, from: usize, to: usize) {
 }
 
 /// The parts of a batch that were answered count, before a driver gives up on all of it.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_primary_that_hangs_does_not_take_the_others_answers_with_it() {
     let set = ClusterSet::start();
     without_failover(&set);
@@ -100,8 +100,8 @@ async fn needs_redis_a_primary_that_hangs_does_not_take_the_others_answers_with_
     assert!(matches!(replies[1], Reply::Granted(_)), "{replies:?}");
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_leaders_on_other_primaries_lead_on_while_one_hangs() {
     let set = ClusterSet::start();
     without_failover(&set);
@@ -129,8 +129,8 @@ async fn needs_redis_leaders_on_other_primaries_lead_on_while_one_hangs() {
 }
 
 /// C3: nor does a runtime that is blocked while it asks for the slots hold up another.
+#[needs(redis)]
 #[test]
-#[ignore = "needs redis-server"]
 fn needs_redis_a_runtime_that_is_blocked_as_it_looks_for_a_cluster_holds_up_no_other() {
     let set = ClusterSet::start();
     let store = open(&set);
@@ -151,8 +151,8 @@ fn needs_redis_a_runtime_that_is_blocked_as_it_looks_for_a_cluster_holds_up_no_o
 }
 
 /// One that hangs makes nobody deaf for the others, when it is connected to and later on.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_hints_of_other_primaries_come_in_time_while_one_hangs() {
     let set = ClusterSet::start();
     without_failover(&set);
@@ -173,8 +173,8 @@ async fn needs_redis_hints_of_other_primaries_come_in_time_while_one_hangs() {
 }
 
 /// A primary dies. Its replica has another address, and its hints are heard all the same.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_hints_come_from_the_replica_that_took_over() {
     let mut set = ClusterSet::start();
     let (store, other) = (open(&set), open(&set));
@@ -207,8 +207,8 @@ async fn needs_redis_hints_come_from_the_replica_that_took_over() {
 
 /// A primary is given a slot below all that it had. Who asks for the slots now and who asked
 /// before talk of the same channel.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_notices_are_heard_wherever_slots_go() {
     let set = ClusterSet::start();
     let store = open(&set);
@@ -236,8 +236,8 @@ async fn needs_redis_notices_are_heard_wherever_slots_go() {
 }
 
 /// The same for hints, whose channel belongs to the primary: who listens finds out by itself.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_hints_are_heard_after_a_primary_got_a_lower_slot() {
     let set = ClusterSet::start();
     let store = open(&set);
@@ -256,8 +256,8 @@ async fn needs_redis_hints_are_heard_after_a_primary_got_a_lower_slot() {
 }
 
 /// A slot is on its way to a server that has none yet.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_lease_is_renewed_on_its_way_to_a_primary_without_slots() {
     let set = ClusterSet::start();
     let bus = common::free_port().to_string();
@@ -295,8 +295,8 @@ async fn needs_redis_a_lease_is_renewed_on_its_way_to_a_primary_without_slots() 
 }
 
 /// A user that may use plain channels and no sharded ones tells nobody, and hears of it.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_notice_that_nobody_can_hear_is_an_error() {
     let set = ClusterSet::start();
     let password = format!(">{PASSWORD}");
@@ -312,8 +312,8 @@ async fn needs_redis_a_notice_that_nobody_can_hear_is_an_error() {
 }
 
 /// The fence on a Cluster: keys of the election's slot, and no others.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_fence_guards_the_keys_of_its_slot() {
     let set = ClusterSet::start();
     let store = open(&set);

@@ -73,64 +73,64 @@ async fn passes(url: &str, seeds: std::ops::Range<u64>) {
     }
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_store_keeps_its_contract() {
     let server = Server::start();
     passes(&server.url(), 0..5).await;
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_store_keeps_its_contract_with_tls_and_an_acl_user() {
     let secured = Secured::start();
     passes(&secured.url(), 10..12).await;
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_store_keeps_its_contract_under_sentinel() {
     let set = SentinelSet::start();
     passes(&set.url(), 20..22).await;
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_store_keeps_its_contract_on_a_cluster() {
     let set = ClusterSet::start();
     passes(&set.url(), 30..32).await;
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_store_keeps_its_contract_while_it_waits_for_replicas() {
     let set = SentinelSet::start();
     passes(&format!("{}?wait_replicas=1", set.url()), 40..41).await;
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_store_keeps_a_ledger() {
     let server = Server::start();
     tenure_testkit::ledger::run(&Prefixes::at(&server.url())).await.assert_passed();
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_store_keeps_a_ledger_on_a_cluster() {
     let set = ClusterSet::start();
     tenure_testkit::ledger::run(&Prefixes::at(&set.url())).await.assert_passed();
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_store_carries_messages() {
     let server = Server::start();
     tenure_testkit::channels::run(&Prefixes::at(&server.url())).await.assert_passed();
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_store_carries_messages_on_a_cluster() {
     let set = ClusterSet::start();
     tenure_testkit::channels::run(&Prefixes::at(&set.url())).await.assert_passed();
@@ -143,8 +143,8 @@ fn acl_of_many_prefixes() -> Vec<String> {
 }
 
 /// What the README says is enough, is enough for all that a store does.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_documented_privileges_are_enough_for_messages_and_cron() {
     let server = Server::start();
     let words = acl_of_many_prefixes();
@@ -155,8 +155,8 @@ async fn needs_redis_the_documented_privileges_are_enough_for_messages_and_cron(
     tenure_testkit::channels::run(&subject).await.assert_passed();
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_documented_privileges_are_enough_for_messages_and_cron_on_a_cluster() {
     let set = ClusterSet::start();
     let mut words = acl_of_many_prefixes();

@@ -31,8 +31,8 @@ fn election(name: &str, store: RedisStore, label: &str) -> tenure::ElectionBuild
     Election::builder(name, Arc::new(store)).label(label).ttl(TTL)
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_candidate_has_two_connections_and_with_messages_three() {
     let server = Server::start();
     let leader = election("jobs", server.settled(), "leader").start().await.unwrap();
@@ -67,8 +67,8 @@ async fn needs_redis_a_candidate_has_two_connections_and_with_messages_three() {
 }
 
 /// All handles of a store share what it listens on.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_candidates_on_one_store_listen_on_one_connection() {
     let server = Server::start();
     let store = server.settled();

@@ -15,8 +15,8 @@ fn candidate(store: RedisStore, label: &str) -> ElectionBuilder {
     Election::builder("jobs", Arc::new(store)).label(label).ttl(TTL)
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_clean_hand_over_takes_milliseconds() {
     let server = Server::start();
     let mut gaps = Vec::new();
@@ -50,8 +50,8 @@ async fn needs_redis_a_clean_hand_over_takes_milliseconds() {
     assert!(p50 < ms(50), "{gaps:?}");
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_hung_server_ends_trust_before_the_lease_and_leads_again_later() {
     let server = Server::start();
     let election = candidate(server.settled(), "a").start().await.unwrap();
@@ -71,8 +71,8 @@ async fn needs_redis_a_hung_server_ends_trust_before_the_lease_and_leads_again_l
     assert!(again.term() > term, "I2");
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_stopping_takes_bounded_time_with_the_server_gone() {
     let mut server = Server::start();
     let election = candidate(server.settled(), "a").start().await.unwrap();
@@ -88,8 +88,8 @@ async fn needs_redis_stopping_takes_bounded_time_with_the_server_gone() {
 }
 
 /// On a server that serves tenure already.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_new_election_on_a_settled_server_has_a_leader_at_once() {
     let server = Server::start();
     let settle = Settle::For(TTL);
@@ -108,8 +108,8 @@ async fn needs_redis_a_new_election_on_a_settled_server_has_a_leader_at_once() {
 
 /// The server restarts empty under a running group: nobody leads before it has settled, and
 /// somebody soon after.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_restart_under_a_running_group_is_survived() {
     let mut server = Server::start();
     let settle = Settle::For(TTL);

@@ -17,8 +17,8 @@ use tenure_testbed::proxy::Proxy;
 const TTL: Duration = Duration::from_secs(3);
 const BOUND: Duration = Duration::from_millis(1_400);
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_hung_server_is_an_unknown_outcome_in_bounded_time() {
     let server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", TTL));
@@ -36,8 +36,8 @@ async fn needs_redis_a_hung_server_is_an_unknown_outcome_in_bounded_time() {
     granted(a.renew(&store, term).await);
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_paused_server_is_an_unknown_outcome_and_works_on() {
     let server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", TTL));
@@ -50,8 +50,8 @@ async fn needs_redis_a_paused_server_is_an_unknown_outcome_and_works_on() {
     granted(a.renew(&store, term).await);
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_nothing_queues_while_the_server_is_away() {
     let mut server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", TTL));
@@ -69,8 +69,8 @@ async fn needs_redis_nothing_queues_while_the_server_is_away() {
     a.takes(&store, 7).await;
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_black_hole_is_given_up_in_time() {
     let hole = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://127.0.0.1:{}", hole.local_addr().unwrap().port());
@@ -82,8 +82,8 @@ async fn needs_redis_a_black_hole_is_given_up_in_time() {
 }
 
 /// The server is well, and the network swallows one connection: the next call has a new one.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_connection_that_hangs_is_replaced() {
     let server = Server::start();
     let proxy = Proxy::start(server.port);
@@ -96,8 +96,8 @@ async fn needs_redis_a_connection_that_hangs_is_replaced() {
     granted(a.renew(&store, term).await);
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_flushed_script_cache_changes_nothing() {
     let server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", TTL));
@@ -116,8 +116,8 @@ async fn needs_redis_a_flushed_script_cache_changes_nothing() {
 }
 
 /// Clients and proxies send a request again when they lost its reply.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_scripts_that_run_twice_do_no_harm() {
     let server = Server::start();
     let (store, a, b) = (server.settled(), player("jobs", "a", TTL), player("jobs", "bb", TTL));
@@ -141,8 +141,8 @@ async fn needs_redis_scripts_that_run_twice_do_no_harm() {
     granted(b.renew(&store, others).await);
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_hints_come_back_with_the_server() {
     let mut server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", TTL));
@@ -162,8 +162,8 @@ async fn needs_redis_hints_come_back_with_the_server() {
 }
 
 /// Pub/sub knows no databases, so the channels have to (R7).
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_hints_stay_in_their_database() {
     let server = Server::start();
     let url = format!("redis://127.0.0.1:{}/1", server.port);
@@ -182,8 +182,8 @@ async fn needs_redis_hints_stay_in_their_database() {
 }
 
 /// C3: a runtime of the user's that is blocked holds up no call on another one.
+#[needs(redis)]
 #[test]
-#[ignore = "needs redis-server"]
 fn needs_redis_a_blocked_runtime_holds_up_no_other() {
     let server = Server::start();
     let store = server.settled();
@@ -201,8 +201,8 @@ fn needs_redis_a_blocked_runtime_holds_up_no_other() {
 }
 
 /// The same for a runtime that is blocked in the middle of connecting.
+#[needs(redis)]
 #[test]
-#[ignore = "needs redis-server"]
 fn needs_redis_a_runtime_that_is_blocked_as_it_connects_holds_up_no_other() {
     let server = Server::start();
     let store = server.settled();
@@ -226,8 +226,8 @@ fn needs_redis_a_runtime_that_is_blocked_as_it_connects_holds_up_no_other() {
 
 /// The address leads to another server, because this one was demoted: connections that wait for
 /// replicas follow it as well.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_demoted_server_behind_an_address_is_left_by_those_who_wait_for_replicas() {
     let (old, new) = (Server::start(), Server::start());
     let (old_port, new_port) = (old.port.to_string(), new.port.to_string());
@@ -269,8 +269,8 @@ async fn needs_redis_a_demoted_server_behind_an_address_is_left_by_those_who_wai
     assert_eq!(renewed, Some(term));
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_elections_are_listed_under_their_prefix() {
     let server = Server::start();
     let mine = server.config().with_settle(Settle::Off).with_prefix("mine:").open().unwrap();

@@ -33,8 +33,8 @@ fn stale(outcome: Result<(), FenceError>) -> Option<Term> {
     }
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_only_the_leader_s_writes_pass() {
     let server = Server::start();
     let mut connection = connect(&server).await;
@@ -52,8 +52,8 @@ async fn needs_redis_only_the_leader_s_writes_pass() {
     }
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_lease_that_ended_fences_nothing() {
     let server = Server::start();
     let mut connection = connect(&server).await;
@@ -70,8 +70,8 @@ async fn needs_redis_a_lease_that_ended_fences_nothing() {
     assert_eq!(value, None);
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_any_command_can_be_fenced_and_its_answer_is_passed_on() {
     let server = Server::start();
     let mut connection = connect(&server).await;
@@ -92,8 +92,8 @@ async fn needs_redis_any_command_can_be_fenced_and_its_answer_is_passed_on() {
 }
 
 /// What people paste from the guide is what we test.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_documented_snippet_fences_from_any_language() {
     let guide = include_str!("../../../../docs/moving-from-redis-lease.md");
     let (_, snippet) = guide.split_once("```lua\n").unwrap();

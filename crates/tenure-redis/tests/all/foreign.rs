@@ -30,8 +30,8 @@ impl Foreign<'_> {
     }
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_foreign_holder_is_shown_without_a_term_and_respected() {
     let server = Server::start();
     let (store, a) = (server.settled(), player("leader:cron", "a", ms(3_000)));
@@ -50,8 +50,8 @@ async fn needs_redis_a_foreign_holder_is_shown_without_a_term_and_respected() {
     a.takes(&store, 2).await;
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_foreign_client_is_kept_out_while_tenure_holds() {
     let server = Server::start();
     let (store, a) = (server.settled(), player("leader:cron", "a", ms(300)));
@@ -72,8 +72,8 @@ async fn needs_redis_a_foreign_client_is_kept_out_while_tenure_holds() {
     assert!(next > term, "I2: the reign in between had no term");
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_mixed_fleet_changes_hands_a_hundred_times() {
     let server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", ms(3_000)));
@@ -92,8 +92,8 @@ async fn needs_redis_a_mixed_fleet_changes_hands_a_hundred_times() {
     }
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_foreign_key_without_an_expiry_holds() {
     let server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", ms(3_000)));
@@ -105,8 +105,8 @@ async fn needs_redis_a_foreign_key_without_an_expiry_holds() {
 }
 
 /// Somebody deleted our notes: the lease is still ours, its term is not known any more.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_lease_without_its_notes_gets_a_new_term() {
     let server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", ms(3_000)));

@@ -24,8 +24,8 @@ fn election(url: &str, label: &str) -> tenure::ElectionBuilder {
 }
 
 /// Not a test: what the frozen process runs. It notes every instant at which it trusts itself.
+#[needs(redis)]
 #[test]
-#[ignore = "a process that is frozen"]
 fn needs_redis_a_process_that_is_frozen() {
     let Ok(url) = std::env::var("TENURE_TEST_URL") else { return };
     let diary = std::env::var("TENURE_TEST_DIARY").unwrap();
@@ -96,8 +96,8 @@ fn read(diary: &Path) -> (Time, bool) {
     (last, whole.lines().next_back().is_some_and(|line| line.starts_with("lost")))
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_frozen_process_and_its_successor_never_trust_themselves_at_once() {
     let mut server = Server::start();
     let directory = tempfile::tempdir().unwrap();

@@ -22,8 +22,8 @@ fn says(error: &Error, kind: ErrorKind, words: &str) {
     assert!(!format!("{error} {error:?}").contains(SECRET), "{error:?}");
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_wrong_password_is_told_without_it() {
     let server = Server::start_with(&["--requirepass", "right"]);
     let url = |user: &str| format!("redis://{user}127.0.0.1:{}", server.port);
@@ -36,8 +36,8 @@ async fn needs_redis_a_wrong_password_is_told_without_it() {
     store(&url(":right@")).check().await.unwrap();
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_password_that_nobody_wants_is_told() {
     let server = Server::start();
     let url = format!("redis://:{SECRET}@127.0.0.1:{}", server.port);
@@ -45,8 +45,8 @@ async fn needs_redis_a_password_that_nobody_wants_is_told() {
     says(&error, ErrorKind::Denied, "password");
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_missing_privilege_is_among_those_that_are_named() {
     let server = Server::start();
     let a = player("jobs", "a", ms(3_000));
@@ -89,8 +89,8 @@ async fn needs_redis_a_missing_privilege_is_among_those_that_are_named() {
 }
 
 /// What the README says is enough, is enough; and without +info there is settle=off.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_documented_privileges_are_enough() {
     let server = Server::start();
     let words = documented_acl("app:");
@@ -116,8 +116,8 @@ async fn needs_redis_the_documented_privileges_are_enough() {
     }
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_what_is_not_a_redis_is_told() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -131,8 +131,8 @@ async fn needs_redis_what_is_not_a_redis_is_told() {
     server.join().unwrap();
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_key_of_another_type_is_left_alone() {
     let server = Server::start();
     let (store, a) = (server.settled(), player("queue", "a", ms(3_000)));
@@ -143,8 +143,8 @@ async fn needs_redis_a_key_of_another_type_is_left_alone() {
     granted(player("other", "a", ms(3_000)).acquire(&store, 1).await);
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_read_only_replica_is_told() {
     let primary = Server::start();
     let port = primary.port.to_string();
@@ -156,24 +156,24 @@ async fn needs_redis_a_read_only_replica_is_told() {
     says(&error, ErrorKind::Unavailable, "connect to the primary");
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_cluster_behind_a_single_address_is_told() {
     let server = Server::start_with(&["--cluster-enabled", "yes"]);
     let error = server.settled().check().await.unwrap_err();
     says(&error, ErrorKind::Unsupported, "Cluster");
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_database_that_is_not_there_is_told() {
     let server = Server::start_with(&["--databases", "2"]);
     let error = store(&format!("redis://127.0.0.1:{}/7", server.port)).check().await.unwrap_err();
     says(&error, ErrorKind::Config, "database");
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_full_server_renews_and_grants_nothing() {
     let server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", ms(3_000)));
@@ -188,8 +188,8 @@ async fn needs_redis_a_full_server_renews_and_grants_nothing() {
 }
 
 /// The server came back with its data and is full at once: the leader renews all the same.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_full_server_renews_after_a_restart() {
     let mut server = Server::start();
     let store = server.store(Settle::For(ms(50)));
@@ -253,8 +253,8 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_server_that_may_evict_a_lease_is_warned_about() {
     for (policy, warns) in [("allkeys-lru", true), ("volatile-ttl", true), ("noeviction", false)] {
         let settings = ["--maxmemory", "100mb", "--maxmemory-policy", policy];
@@ -269,8 +269,8 @@ async fn needs_redis_a_server_that_may_evict_a_lease_is_warned_about() {
 }
 
 /// Without pub/sub everything works, slower; and both halves are said once.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_an_acl_without_pub_sub_is_told_and_works() {
     let server = Server::start();
     let password = format!(">{SECRET}");

@@ -5,6 +5,9 @@
     reason = "helpers of tests are tests, and tell what they saw"
 )]
 
+#[macro_use]
+extern crate tenure_needs;
+
 mod clock;
 mod cluster;
 mod cluster_faults;

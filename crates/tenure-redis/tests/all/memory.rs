@@ -35,8 +35,8 @@ async fn takes_in_time(store: &RedisStore, player: &Player, from_seq: u64) -> (T
     panic!("{} was never granted anything", player.candidate);
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_terms_do_not_fall_after_flushall() {
     let server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", ms(500)));
@@ -48,8 +48,8 @@ async fn needs_redis_terms_do_not_fall_after_flushall() {
     assert!(next > term, "R1: {next} after {term}");
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_terms_do_not_fall_after_a_restart_without_data() {
     let mut server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", ms(500)));
@@ -59,8 +59,8 @@ async fn needs_redis_terms_do_not_fall_after_a_restart_without_data() {
     assert!(next > term, "R1: {next} after {term}");
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_terms_do_not_fall_after_a_restart_from_an_old_snapshot() {
     let mut server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", ms(300)));
@@ -78,8 +78,8 @@ async fn needs_redis_terms_do_not_fall_after_a_restart_from_an_old_snapshot() {
 }
 
 /// A replica that was cut off before the last reign is promoted.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_lagging_replica_neither_repeats_a_term_nor_grants_early() {
     let primary = Server::start();
     let store = settled_store(&primary).await;
@@ -110,8 +110,8 @@ async fn follow(primary: &Server) -> Server {
     panic!("the replica never followed");
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_nothing_is_granted_after_a_restart_while_a_frozen_leader_may_trust_itself() {
     let mut server = Server::start();
     let store = settled_store(&server).await;
@@ -125,8 +125,8 @@ async fn needs_redis_nothing_is_granted_after_a_restart_while_a_frozen_leader_ma
     assert!(granted_after - sent >= SETTLE, "R2: granted {:?} after", granted_after - sent);
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_nothing_is_granted_after_flushall_while_a_leader_may_trust_itself() {
     let server = Server::start();
     let store = settled_store(&server).await;
@@ -145,8 +145,8 @@ async fn needs_redis_nothing_is_granted_after_flushall_while_a_leader_may_trust_
 
 /// The old data came back: its leader goes on, and nobody else gets anything, not even the leader
 /// by a new acquire.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_settling_server_renews_and_grants_nothing_new() {
     let mut server = Server::start();
     let store = settled_store(&server).await;
@@ -164,8 +164,8 @@ async fn needs_redis_a_settling_server_renews_and_grants_nothing_new() {
 }
 
 /// The leader came back first and renewed. When it resigns later, nobody waits.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_settling_begins_when_the_first_client_is_back() {
     let mut server = Server::start();
     let store = settled_store(&server).await;
@@ -186,8 +186,8 @@ async fn needs_redis_settling_begins_when_the_first_client_is_back() {
 
 /// Whoever asks has a short ttl and the last leader had a long one: what the server remembers of
 /// it tells how long another one like it may trust itself.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_settling_is_as_long_as_the_ttl_of_the_last_leader() {
     let mut server = Server::start();
     let store = settled_store(&server).await;
@@ -213,8 +213,8 @@ async fn needs_redis_settling_is_as_long_as_the_ttl_of_the_last_leader() {
     assert!(other.settling.is_some_and(|left| left <= SETTLE), "others do not wait for it");
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_new_name_on_a_settled_server_is_granted_at_once() {
     let server = Server::start();
     let store = settled_store(&server).await;
@@ -227,8 +227,8 @@ async fn needs_redis_a_new_name_on_a_settled_server_is_granted_at_once() {
     assert!(now() - started < SETTLE, "another process does not wait either");
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_server_that_nobody_knows_settles_once() {
     let server = Server::start();
     // Now it may have granted something.
@@ -241,8 +241,8 @@ async fn needs_redis_a_server_that_nobody_knows_settles_once() {
     a.takes(&store, 2).await;
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_settling_is_as_long_as_the_longest_ttl_asked_for() {
     let server = Server::start();
     let store = settled_store(&server).await;
@@ -252,8 +252,8 @@ async fn needs_redis_settling_is_as_long_as_the_longest_ttl_asked_for() {
     assert!(left > SETTLE * 50, "a leader with this ttl may trust itself as long: {left:?}");
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_settle_off_grants_at_once() {
     let mut server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", SETTLE));
@@ -264,8 +264,8 @@ async fn needs_redis_settle_off_grants_at_once() {
 }
 
 /// Behind a proxy that keeps the client's connection, another server may answer.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_another_run_on_the_same_connection_settles_too() {
     let server = Server::start();
     let store = settled_store(&server).await;
@@ -276,8 +276,8 @@ async fn needs_redis_another_run_on_the_same_connection_settles_too() {
 
 /// An election that nobody uses leaves nothing behind for ever. While somebody leads, the notes
 /// have no expiry: `volatile-*` would evict them.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_notes_of_an_election_that_nobody_uses_expire() {
     let server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", SETTLE));
@@ -303,8 +303,8 @@ async fn needs_redis_the_notes_of_an_election_that_nobody_uses_expire() {
 }
 
 /// Lua writes large numbers with an exponent unless told otherwise (R1).
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_terms_are_exact_up_to_the_last_one() {
     let server = Server::start();
     let store = server.settled();

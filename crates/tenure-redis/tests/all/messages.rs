@@ -12,8 +12,8 @@ use crate::common::{Server, Stores as _, player};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_an_inbox_whose_connection_is_ended_says_so_and_hears_on() {
     let server = Server::start();
     let store = RedisConfig::from_url(&server.url()).unwrap().open().unwrap();
@@ -36,8 +36,8 @@ async fn needs_redis_an_inbox_whose_connection_is_ended_says_so_and_hears_on() {
     assert_eq!(next, Some(notice));
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_user_that_may_not_publish_is_told_so() {
     let server = Server::start();
     let client = redis::Client::open(server.url()).unwrap();
@@ -60,8 +60,8 @@ async fn needs_redis_a_user_that_may_not_publish_is_told_so() {
 
 /// A leader asked for a message, and the answer was lost. Nobody has seen the message, so none of
 /// its tries is used up.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_take_whose_answer_was_lost_is_no_delivery() {
     let server = Server::start();
     let config = server.config().with_settle(Settle::Off);
@@ -99,8 +99,8 @@ async fn needs_redis_a_take_whose_answer_was_lost_is_no_delivery() {
 }
 
 /// Pub/sub knows no databases, so the channels have to (R7).
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_notices_stay_in_their_database() {
     let server = Server::start();
     let open = |database: u32| {

@@ -48,8 +48,8 @@ impl Diary {
 }
 
 /// Not a test: what the processes of the fleet run.
+#[needs(redis)]
 #[test]
-#[ignore = "a process of the mixed fleet"]
 fn needs_redis_a_process_of_the_mixed_fleet() {
     let Ok(role) = std::env::var("TENURE_TEST_ROLE") else { return };
     let told_to_go = Arc::new(AtomicBool::new(false));
@@ -148,8 +148,8 @@ impl Drop for Member {
     }
 }
 
+#[needs(redis)]
 #[test]
-#[ignore = "needs redis-server"]
 fn needs_redis_a_mixed_fleet_has_one_leader_at_any_time() {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();
@@ -181,8 +181,8 @@ fn needs_redis_a_mixed_fleet_has_one_leader_at_any_time() {
 
 /// R6: somebody deletes the key time and again, just before the leader is killed or told to go, or
 /// while it leads on.
+#[needs(redis)]
 #[test]
-#[ignore = "needs redis-server"]
 fn needs_redis_a_fleet_whose_key_is_deleted_has_one_leader_at_any_time() {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();

@@ -30,8 +30,8 @@ async fn next_leader(elections: &[&Election]) -> (Tenure, Time) {
 }
 
 /// The old designs had two leaders for 17 s of a cut of 20 s.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_black_holed_leader_stops_trusting_itself_before_anyone_else_leads() {
     let server = Server::start();
     let proxy = Proxy::start(server.port);
@@ -61,8 +61,8 @@ async fn needs_redis_a_black_holed_leader_stops_trusting_itself_before_anyone_el
 }
 
 /// Stopped for twice the ttl, then back and empty.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_server_away_for_two_ttls_finds_nobody_trusting_itself() {
     let mut server = Server::start();
     let settle = Settle::For(TTL);
@@ -85,8 +85,8 @@ async fn needs_redis_a_server_away_for_two_ttls_finds_nobody_trusting_itself() {
 }
 
 /// Frozen for twice the ttl: it remembers all, and nobody waits for settling.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_server_frozen_for_two_ttls_finds_nobody_trusting_itself() {
     let server = Server::start();
     let settle = Settle::For(TTL);
@@ -110,8 +110,8 @@ async fn needs_redis_a_server_frozen_for_two_ttls_finds_nobody_trusting_itself()
 
 /// `CLIENT PAUSE` for less than the trust: one failed renewal does not drop leadership, unless
 /// asked for.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_one_failed_renewal_drops_leadership_only_if_asked_to() {
     for fail_closed in [FailClosed::TrustEnds, FailClosed::FirstFailure] {
         let server = Server::start();
@@ -139,8 +139,8 @@ async fn needs_redis_one_failed_renewal_drops_leadership_only_if_asked_to() {
     }
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_flushall_under_a_running_group_is_survived() {
     let server = Server::start();
     let settle = Settle::For(TTL);

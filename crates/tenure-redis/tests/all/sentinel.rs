@@ -23,8 +23,8 @@ fn settling(set: &SentinelSet) -> RedisStore {
     set.config().with_settle(Settle::For(SETTLE)).open().unwrap()
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_sentinels_that_can_not_help_are_told() {
     let set = SentinelSet::start();
     set.config().open().unwrap().check().await.unwrap();
@@ -50,8 +50,8 @@ async fn needs_redis_sentinels_that_can_not_help_are_told() {
     assert!(error.message().contains("nobody listens"), "{error}");
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_sentinels_have_passwords_of_their_own() {
     let lines = "requirepass geheim-4711\nsentinel monitor main 127.0.0.1 9 1";
     let sentinel = Server::start_sentinel(lines);
@@ -68,8 +68,8 @@ async fn needs_redis_sentinels_have_passwords_of_their_own() {
 /// The primary is killed under a running group, and the failover takes longer than the lease. The
 /// promoted replica settles, because the old leader may trust itself; then somebody leads, under a
 /// higher term.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_group_survives_a_failover_of_its_sentinel_set() {
     let mut set = SentinelSet::start();
     // Whatever was heard of the primary last, nobody calls it dead while its lease runs.
@@ -104,8 +104,8 @@ async fn needs_redis_a_group_survives_a_failover_of_its_sentinel_set() {
 
 /// The failover is over before the lease is: it was copied, so its leader renews it on the promoted
 /// replica and goes on under the same term (R2). Others do not get it.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_leader_outlives_a_quick_failover_of_its_sentinel_set() {
     let mut set = SentinelSet::start();
     let candidate = |label: &str, settle| {
@@ -157,8 +157,8 @@ async fn needs_redis_a_leader_outlives_a_quick_failover_of_its_sentinel_set() {
 }
 
 /// A frozen primary is demoted; when it wakes it must not grant anything that counts.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_frozen_primary_is_left_for_the_promoted_one() {
     let set = SentinelSet::start();
     let store = set.config().with_settle(Settle::Off).open().unwrap();
@@ -208,8 +208,8 @@ async fn needs_redis_a_frozen_primary_is_left_for_the_promoted_one() {
 }
 
 /// R3: a grant that the replicas do not have does not count, and counts once they have it.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_grant_counts_only_once_enough_replicas_have_it() {
     let set = SentinelSet::start();
     let open = |replicas| {
@@ -259,8 +259,8 @@ async fn needs_redis_a_grant_counts_only_once_enough_replicas_have_it() {
 }
 
 /// A restart ends all connections at once: one call finds out, and not each of them.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_connections_that_wait_for_replicas_are_replaced_together() {
     let set = SentinelSet::start();
     let config = set.config().with_settle(Settle::Off).with_wait_replicas(1);

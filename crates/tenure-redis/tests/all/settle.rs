@@ -38,8 +38,8 @@ async fn is_granted_at_once(store: &RedisStore) -> bool {
 }
 
 /// The default ttl on a server that has been up for a minute and that nobody has used yet.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_first_leader_on_a_fresh_server_waits_for_nothing() {
     let stepped = Stepped::start();
     stepped.step(60_000);
@@ -55,8 +55,8 @@ async fn needs_redis_the_first_leader_on_a_fresh_server_waits_for_nothing() {
 }
 
 /// It restarts empty, and nobody says how long it settles: as long as the ttl of whoever asks.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_after_a_restart_without_data_nobody_waits_longer_than_a_ttl() {
     let ttl = Duration::from_secs(3);
     let mut server = Server::start();
@@ -90,8 +90,8 @@ async fn needs_redis_after_a_restart_without_data_nobody_waits_longer_than_a_ttl
 }
 
 /// What a server does not show to be harmless is waited for, a ttl and no longer.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_server_that_may_have_forgotten_something_settles() {
     let debug = ["--enable-debug-command", "yes"];
     let cases: [(&str, &[&[&str]]); 12] = [
@@ -146,8 +146,8 @@ async fn needs_redis_a_server_that_may_have_forgotten_something_settles() {
 }
 
 /// The wait is the asker's own: a server that nobody knows is not asked to wait for longer.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_settling_lasts_as_long_as_the_ttl_of_whoever_asks() {
     let server = Server::start();
     server.run(&["EVAL", "return 1", "0"]);
@@ -171,8 +171,8 @@ async fn needs_redis_settling_lasts_as_long_as_the_ttl_of_whoever_asks() {
 /// The address leads to another server, which has been up for long and was never a replica: a
 /// standby, or the next pod of a rollout. It has forgotten nothing, and does not know who leads.
 /// Those who knew the first server tell it.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_another_server_at_the_same_address_settles() {
     let (first, second) = (Server::start(), Server::start());
     let proxy = Proxy::start(first.port);
@@ -198,8 +198,8 @@ async fn needs_redis_another_server_at_the_same_address_settles() {
 }
 
 /// The same, but a process that knows of no other server comes first.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_whoever_knew_another_server_starts_settling_over() {
     let (first, second) = (Server::start(), Server::start());
     let proxy = Proxy::start(first.port);

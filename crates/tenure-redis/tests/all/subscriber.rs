@@ -40,8 +40,8 @@ fn jobs() -> Name {
     Name::new("jobs").unwrap()
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_hints_and_notices_come_back_on_one_connection() {
     let server = Server::start();
     let (store, channels) = (server.settled(), ["c".to_owned()]);
@@ -69,8 +69,8 @@ async fn needs_redis_hints_and_notices_come_back_on_one_connection() {
 }
 
 /// Candidates on one store come and go, and the thread that listened for all is one of theirs.
+#[needs(redis)]
 #[test]
-#[ignore = "needs redis-server"]
 fn needs_redis_another_listens_on_when_the_runtime_that_did_ends() {
     let server = Server::start();
     let (store, channels) = (server.settled(), ["c".to_owned()]);
@@ -91,8 +91,8 @@ fn needs_redis_another_listens_on_when_the_runtime_that_did_ends() {
 }
 
 /// C3: a runtime that is blocked holds up nobody who begins to listen on another.
+#[needs(redis)]
 #[test]
-#[ignore = "needs redis-server"]
 fn needs_redis_a_blocked_runtime_holds_up_nobody_who_begins_to_listen() {
     let server = Server::start();
     let (store, channels) = (server.settled(), ["c".to_owned()]);
@@ -121,8 +121,8 @@ impl Wake for Foreign {
 }
 
 /// L2: a listener on another runtime is woken there.
+#[needs(redis)]
 #[test]
-#[ignore = "needs redis-server"]
 fn needs_redis_nobody_is_woken_on_the_thread_that_listens_for_another() {
     let server = Server::start();
     let store = server.settled();
@@ -155,8 +155,8 @@ fn needs_redis_nobody_is_woken_on_the_thread_that_listens_for_another() {
 }
 
 /// A flood of notices delays no renewal: they are read on the thread of the driver.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_flood_of_notices_delays_no_renewal() {
     let server = Server::start();
     let heard = Arc::new(AtomicUsize::new(0));
@@ -202,8 +202,8 @@ async fn needs_redis_a_flood_of_notices_delays_no_renewal() {
 }
 
 /// One that hangs makes nobody deaf who listens to another, nor keeps them from beginning to.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_notices_of_other_primaries_come_in_time_while_one_hangs() {
     let set = ClusterSet::start();
     for server in &set.servers {

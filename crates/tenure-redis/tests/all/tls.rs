@@ -18,8 +18,8 @@ async fn refusal(url: &str) -> (ErrorKind, String) {
     (error.kind(), error.message().to_owned())
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_an_encrypted_connection_carries_leases_and_hints() {
     let secured = Secured::start();
     let store = store(&format!("{}&settle=off", secured.url()));
@@ -34,8 +34,8 @@ async fn needs_redis_an_encrypted_connection_carries_leases_and_hints() {
     assert_eq!(next().await, tenure_core::Hint::Election(a.election.clone()));
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_server_that_is_not_who_it_should_be_is_refused() {
     let secured = Secured::start();
     let (port, other) = (secured.tls_port, Authority::new());
@@ -62,8 +62,8 @@ async fn needs_redis_a_server_that_is_not_who_it_should_be_is_refused() {
     assert!(message.contains("look at sslcert"), "{message}");
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_tls_to_a_plain_port_and_the_reverse_are_told_apart() {
     let secured = Secured::start();
     let plain = format!("redis://:{PASSWORD}@127.0.0.1:{}", secured.tls_port);
@@ -80,8 +80,8 @@ async fn needs_redis_tls_to_a_plain_port_and_the_reverse_are_told_apart() {
 }
 
 /// The user's own client brings its own way of connecting.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_store_from_the_user_s_own_client_works() {
     let server = Server::start();
     let client = redis::Client::open(server.url()).unwrap();
@@ -98,8 +98,8 @@ async fn needs_redis_a_store_from_the_user_s_own_client_works() {
 }
 
 /// TLS everywhere, to a Cluster of one.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_cluster_speaks_tls() {
     let (authority, tls_port) = (Authority::new(), common::free_port());
     let mut settings = tls_settings(&authority, tls_port, "no", &["127.0.0.1"]);
@@ -120,8 +120,8 @@ async fn needs_redis_a_cluster_speaks_tls() {
 }
 
 /// TLS everywhere, to the sentinel and to the server that it names.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_sentinels_speak_tls() {
     let (authority, tls_port) = (Authority::new(), common::free_port());
     let settings = tls_settings(&authority, tls_port, "no", &["127.0.0.1"]);

@@ -38,8 +38,8 @@ fn ask(player: &Player, term: Term) -> Op {
 }
 
 /// The whole life of it: nobody else is granted it before its end, everybody sees who has it.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_lease_whose_key_is_deleted_is_granted_to_nobody_else() {
     let server = Server::start();
     let (store, a, b) = (server.settled(), player("jobs", "a", TTL), player("jobs", "bb", TTL));
@@ -59,8 +59,8 @@ async fn needs_redis_a_lease_whose_key_is_deleted_is_granted_to_nobody_else() {
 }
 
 /// Far beyond the end that was noted with the grant.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_each_renewal_notes_the_end_of_the_lease() {
     let server = Server::start();
     let (store, a, b) = (server.settled(), player("jobs", "a", TTL), player("jobs", "bb", TTL));
@@ -79,8 +79,8 @@ async fn needs_redis_each_renewal_notes_the_end_of_the_lease() {
     assert!(granted_after + ms(20) - sent >= TTL, "R6: {:?}", granted_after - sent);
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_renewal_of_a_lease_whose_key_vanished_makes_the_key_again() {
     let server = Server::start();
     let (store, a, b) = (server.settled(), player("jobs", "a", TTL), player("jobs", "bb", TTL));
@@ -107,8 +107,8 @@ async fn needs_redis_the_renewal_of_a_lease_whose_key_vanished_makes_the_key_aga
     refused(a.renew(&store, term).await);
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_noted_holder_may_take_its_lease_again_at_once() {
     let server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", TTL));
@@ -127,8 +127,8 @@ async fn needs_redis_the_noted_holder_may_take_its_lease_again_at_once() {
     assert_eq!(lease.term, Some(again.term), "another incarnation is somebody else");
 }
 
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_lease_whose_key_vanished_can_be_asked_for_and_released() {
     let server = Server::start();
     let (store, a, b) = (server.settled(), player("jobs", "a", TTL), player("jobs", "bb", TTL));
@@ -149,8 +149,8 @@ async fn needs_redis_a_lease_whose_key_vanished_can_be_asked_for_and_released() 
 
 /// A client of the old design knows nothing of notes. Its key is the store's truth while it is
 /// there, and nothing stays behind of its reign.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_foreign_client_that_takes_the_key_is_believed() {
     let server = Server::start();
     let (store, a, b) = (server.settled(), player("jobs", "a", TTL), player("jobs", "bb", TTL));
@@ -173,8 +173,8 @@ async fn needs_redis_a_foreign_client_that_takes_the_key_is_believed() {
 }
 
 /// It says that it is done, though the key is somebody else's by now.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_release_under_a_foreign_holder_takes_back_the_noted_end() {
     let server = Server::start();
     let a = player("jobs", "a", PATIENCE);
@@ -191,8 +191,8 @@ async fn needs_redis_a_release_under_a_foreign_holder_takes_back_the_noted_end()
 }
 
 /// An end of ours that is over blocks nobody.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_foreign_client_that_frees_its_key_frees_it_at_once() {
     let server = Server::start();
     let (store, a) = (server.settled(), player("jobs", "a", ms(200)));
@@ -205,8 +205,8 @@ async fn needs_redis_a_foreign_client_that_frees_its_key_frees_it_at_once() {
 }
 
 /// Only keys that expire are evicted under such a policy: leases, and not their notes.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_an_evicted_lease_is_granted_to_nobody_else() {
     let server = Server::start_with(&["--maxmemory-policy", "volatile-ttl"]);
     let a = player("jobs", "a", PATIENCE);
@@ -227,8 +227,8 @@ async fn needs_redis_an_evicted_lease_is_granted_to_nobody_else() {
 }
 
 /// A server that is full notes the end as well.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_full_server_notes_the_end_of_a_renewed_lease() {
     let server = Server::start();
     let a = player("jobs", "a", ms(500));
@@ -248,8 +248,8 @@ async fn needs_redis_a_full_server_notes_the_end_of_a_renewed_lease() {
 
 /// The notes came back with the server, and the key did not. Settling is off, so nothing else keeps
 /// others out.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_noted_end_outlives_a_restart_with_its_data() {
     let mut server = Server::start();
     let a = player("jobs", "a", PATIENCE);
@@ -267,8 +267,8 @@ async fn needs_redis_a_noted_end_outlives_a_restart_with_its_data() {
 
 /// A server that settles renews what it remembers, and grants nothing new: not even to the noted
 /// holder, which may have led once more since (R2).
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_settling_server_makes_the_key_again_for_a_renewal_alone() {
     let server = Server::start();
     let a = player("jobs", "a", PATIENCE);
@@ -289,8 +289,8 @@ async fn fenced(fence: &Fence, connection: &mut MultiplexedConnection) -> Result
 }
 
 /// Whoever leads by the notes may write, and nobody else can be granted anything meanwhile.
+#[needs(redis)]
 #[tokio::test]
-#[ignore = "needs redis-server"]
 async fn needs_redis_the_fence_counts_up_to_the_noted_end() {
     let server = Server::start();
     let client = redis::Client::open(server.url()).unwrap();
@@ -319,8 +319,8 @@ async fn needs_redis_the_fence_counts_up_to_the_noted_end() {
 }
 
 /// The leader goes on, the other one keeps waiting, and a hand-over is as quick as ever.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_deleting_the_key_of_a_leader_makes_no_second_one() {
     let server = Server::start();
     let ttl = Duration::from_secs(3);
@@ -351,8 +351,8 @@ async fn needs_redis_deleting_the_key_of_a_leader_makes_no_second_one() {
 }
 
 /// What the guide says of a mixed fleet: the key is the truth, and the leader before it goes.
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_leader_whose_key_a_foreign_client_took_steps_down() {
     let server = Server::start();
     let store = Arc::new(server.settled());
@@ -373,8 +373,8 @@ async fn needs_redis_a_leader_whose_key_a_foreign_client_took_steps_down() {
     assert!(again.term() > term, "I2");
 }
 
+#[needs(redis)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs redis-server"]
 async fn needs_redis_a_cluster_keeps_a_lease_whose_key_vanished() {
     let set = ClusterSet::start();
     let store = set.config().with_settle(Settle::Off).open().unwrap();

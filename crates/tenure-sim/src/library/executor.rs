@@ -49,8 +49,7 @@ struct Inner {
     truth: ManualClock,
     judge: Judge,
     state: Mutex<State>,
-    /// The tasks that can go on. Apart from the rest: a task that runs may wake any other. Sorted:
-    /// tokio's `watch` draws lots in which order it wakes its readers, and its lots have no seed.
+    /// The tasks that can go on. Apart from the rest: a task that runs may wake any other.
     ready: Arc<Mutex<BTreeSet<u64>>>,
 }
 
@@ -296,9 +295,10 @@ impl Sim {
     /// As [`block`](Sim::block), but from when the code returns on: for where nothing else can run
     /// in between.
     pub(crate) fn stall(&self, span: Duration) {
-        let until = self.now() + span;
         let mut state = self.state();
         let lane = state.current;
+        // One after the other, if several stall it before it goes on.
+        let until = state.lanes[lane].stalled_until.max(self.now()) + span;
         state.lanes[lane].stalled_until = until;
         let host = state.lanes[lane].host;
         let disturbed_at = &mut state.hosts[host].disturbed_at;

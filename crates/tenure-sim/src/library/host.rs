@@ -1,5 +1,6 @@
 //! One process of the simulation: its clocks, its threads, and the runtime that the library asks.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use tenure::{Clock, Error};
 use tenure_core::sync::lock;
 use tenure_core::{BoxFuture, Time};
 use tenure_cron::WallClock;
+use tenure_fork::Origin;
 use tenure_testkit::ManualClock;
 
 use super::executor::{LaneId, LaneKind, Sim};
@@ -61,7 +63,7 @@ impl HostClock {
 
     fn pause_if_planned(&self) -> Option<Time> {
         let left = self.countdown.load(Ordering::Relaxed);
-        if left == 0 {
+        if left == 0 || IN_CHILD.get() {
             return None;
         }
         self.countdown.store(left - 1, Ordering::Relaxed);
@@ -140,6 +142,10 @@ impl Runtime for HostRuntime {
         self.process
     }
 
+    fn origin(&self) -> Result<Origin, Error> {
+        Ok(Origin::counted_by(FORKS.with(|forks| *forks)))
+    }
+
     fn fault(&self) -> Option<tenure::Fault> {
         self.fault
     }
@@ -154,4 +160,27 @@ impl Spawn for UserLane {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         self.sim.begin(self.lane, "library", None, task);
     }
+}
+
+thread_local! {
+    /// How many forks lie behind the code that runs. Each thread of ours has other processes.
+    static FORKS: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(0)));
+    static IN_CHILD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs code as a child would that was forked just now. It has all memory of its parent and may
+/// only look: what it changed would be changed in the parent, too, which no fork does.
+pub(crate) fn in_child<T>(look: impl FnOnce() -> T) -> T {
+    struct Child(&'static AtomicU64);
+    impl Drop for Child {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+            IN_CHILD.set(false);
+        }
+    }
+    let forks = FORKS.with(|forks| *forks);
+    forks.fetch_add(1, Ordering::Relaxed);
+    IN_CHILD.set(true);
+    let _child = Child(forks);
+    look()
 }

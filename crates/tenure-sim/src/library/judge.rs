@@ -58,6 +58,14 @@ pub struct Seen {
     pub overlaps: u64,
     /// Wakers of the user's that were called.
     pub wakes: u64,
+    /// Ticks that were asked for by hand.
+    pub asked: u64,
+    /// Transactions of jobs that took effect.
+    pub transactions: u64,
+    /// Looks of forked children at handles that lead in their parent.
+    pub children: u64,
+    /// Losses of the store's memory.
+    pub losses: u64,
     /// Tasks that went on.
     pub steps: u64,
 }
@@ -76,6 +84,10 @@ impl Seen {
         self.keys += other.keys;
         self.overlaps += other.overlaps;
         self.wakes += other.wakes;
+        self.asked += other.asked;
+        self.transactions += other.transactions;
+        self.children += other.children;
+        self.losses += other.losses;
         self.steps += other.steps;
     }
 }
@@ -109,6 +121,10 @@ pub(crate) struct Book {
     pub(crate) handled: BTreeSet<String>,
     pub(crate) runs: BTreeMap<(String, i64), Vec<TickRun>>,
     pub(crate) keys_done: BTreeSet<String>,
+    /// The ticks that somebody asked for by hand, and was told of.
+    pub(crate) asked: BTreeSet<i64>,
+    /// How often each transactional tick took effect.
+    pub(crate) transactions: BTreeMap<i64, u32>,
 }
 
 #[derive(Default)]

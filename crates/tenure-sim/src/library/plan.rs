@@ -7,6 +7,8 @@ use tenure::Timing;
 use tenure_core::Expiry;
 use tenure_testkit::Faults;
 
+use crate::store::StoreFault;
+
 /// The rates of two clocks differ by at most one per cent.
 const PPM_MAX: i32 = 5_000;
 
@@ -17,6 +19,8 @@ pub struct Options {
     pub seed: u64,
     /// A fault of the library, on every host.
     pub fault: Option<tenure::Fault>,
+    /// A fault of the store.
+    pub store_fault: Option<StoreFault>,
     /// Whether to write a transcript.
     pub record: bool,
 }
@@ -24,7 +28,7 @@ pub struct Options {
 impl Options {
     /// The run of this seed.
     pub fn new(seed: u64) -> Options {
-        Options { seed, fault: None, record: false }
+        Options { seed, fault: None, store_fault: None, record: false }
     }
 }
 
@@ -70,6 +74,24 @@ pub(crate) enum Trouble {
     StepWall(i64),
     /// The store ends the connection of a host, and its leases with it.
     Disconnect,
+    /// The host stands still when its next claim was granted and before it learns of that (K1).
+    PauseAtClaim(Duration),
+    /// The store's clock steps by so many nanoseconds, ahead or back.
+    StepFar(i64),
+    /// The store loses its memory, and settles (R2).
+    Forget,
+}
+
+/// What only some runs have: see [`Plan::has_more`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct More {
+    pub(crate) on: bool,
+    /// The store may lose its memory.
+    pub(crate) forgetful: bool,
+    /// Handles are used in forked children.
+    pub(crate) forks: bool,
+    /// There is an election that everybody leaves again soon.
+    pub(crate) visits: bool,
 }
 
 /// One host, as it begins.
@@ -107,10 +129,87 @@ pub(crate) struct Plan {
     pub(crate) slow_one_in: u32,
     pub(crate) fails_one_in: u32,
     pub(crate) incidents: Vec<Incident>,
+    pub(crate) more: More,
 }
 
 impl Plan {
+    /// Whether a seed means more than it did when the first bugs were found by their seeds. The
+    /// others still mean the same, so that those bugs are still looked for.
+    fn has_more(seed: u64) -> bool {
+        seed % 5 >= 3
+    }
+
     pub(crate) fn draw(seed: u64) -> Plan {
+        let mut plan = Plan::draw_first(seed);
+        if Plan::has_more(seed) {
+            plan.draw_more(&mut Rng::with_seed(seed ^ 0x3c6e_f372));
+        }
+        plan
+    }
+
+    fn draw_more(&mut self, rng: &mut Rng) {
+        let ttl = self.timing.ttl;
+        let hosts = self.hosts.len();
+        let up_to = |rng: &mut Rng, longest: Duration| {
+            Duration::from_nanos(rng.u64(..=u64::try_from(longest.as_nanos()).unwrap_or(1)))
+        };
+        let incident = |rng: &mut Rng, longest: Duration, kind: Trouble| Incident {
+            after: up_to(rng, longest),
+            host: rng.usize(..hosts),
+            kind,
+        };
+        self.more =
+            More { on: true, forgetful: false, forks: rng.bool(), visits: rng.u32(..3) == 0 };
+        if self.cron || self.once {
+            for _ in 0..rng.u32(..=3) {
+                let span = ttl + up_to(rng, Duration::from_secs(3));
+                self.incidents.push(incident(rng, self.storm, Trouble::PauseAtClaim(span)));
+            }
+        }
+        if self.expiry != Expiry::StoreClock {
+            return;
+        }
+        match rng.u32(..3) {
+            0 => {
+                self.more.forgetful = true;
+                for _ in 0..rng.u32(1..=2) {
+                    self.incidents.push(incident(rng, self.storm, Trouble::Forget));
+                }
+            }
+            1 => self.step_far(rng),
+            _ => {
+                for _ in 0..rng.u32(1..=2) {
+                    let back = -nanos(up_to(rng, ttl * 2));
+                    self.incidents.push(incident(rng, self.storm, Trouble::StepFar(back)));
+                }
+            }
+        }
+    }
+
+    /// The store's clock steps far ahead and back, where W2 covers that: everybody has read it
+    /// before, and no answer takes long.
+    fn step_far(&mut self, rng: &mut Rng) {
+        let ttl = self.timing.ttl;
+        (self.churn, self.mail, self.cron, self.once) = (false, false, false, false);
+        (self.slow_one_in, self.fails_one_in, self.slow_log) = (0, 0, false);
+        (self.faults, self.more.visits) = (Faults::none(rng.u64(..)), false);
+        for host in &mut self.hosts {
+            let active = [Program::Campaigning, Program::Leading, Program::LeadingEach];
+            host.programs = vec![active[rng.usize(..3)]];
+            host.callbacks = None;
+        }
+        let step = |rng: &mut Rng| nanos(ttl) + rng.i64(0..nanos(ttl));
+        let (first, back) = (step(rng), rng.bool());
+        let by = if back { [-first, first] } else { [first, step(rng)] };
+        self.incidents = [4, 8]
+            .into_iter()
+            .zip(by)
+            .map(|(at, by)| Incident { after: ttl * at, host: 0, kind: Trouble::StepFar(by) })
+            .collect();
+        self.storm = ttl * 12;
+    }
+
+    fn draw_first(seed: u64) -> Plan {
         let mut rng = Rng::with_seed(seed ^ 0x11b2_a27e);
         let ttl = Duration::from_millis([600, 1_000, 3_000][rng.usize(..3)]);
         let timing = Timing::new(ttl);
@@ -140,6 +239,7 @@ impl Plan {
             slow_one_in: [0, 40, 10][rng.usize(..3)],
             fails_one_in: [0, 40, 12][rng.usize(..3)],
             incidents: Vec::new(),
+            more: More::default(),
             hosts,
         };
         let count = rng.u32(..=6);
@@ -220,4 +320,8 @@ fn draw_faults(rng: &mut Rng) -> Faults {
         1 => Faults { lose_reply: 0.1, delay: 0.1, ..Faults::none(seed) },
         _ => Faults::mixed(seed),
     }
+}
+
+fn nanos(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
 }

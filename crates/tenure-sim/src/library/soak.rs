@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::judge::Seen;
+use super::judge::{Seen, Violation};
 use super::plan::Options;
 use super::world::run;
 
@@ -30,8 +30,9 @@ pub fn soak(
             }
             let run = run(&Options { seed: first.seed + index, ..*first });
             seen.add(&run.seen);
-            if run.violation.is_some() {
+            if let Some(violation) = run.violation {
                 failed.fetch_min(index, Ordering::Relaxed);
+                complain(first.seed + index, &violation);
             }
             progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         }
@@ -47,6 +48,37 @@ pub fn soak(
         u64::MAX => Ok(total),
         index => Err(Options { seed: first.seed + index, ..*first }),
     }
+}
+
+/// At once and as it was: should the seed not show it again, that is a bug of the simulation.
+#[expect(clippy::print_stderr, reason = "for people who watch a run")]
+fn complain(seed: u64, violation: &Violation) {
+    eprintln!("library seed {seed}: {violation}");
+}
+
+/// The first seed among these that is not the same twice, if there is one.
+pub fn differs(first: &Options, count: u64, threads: usize) -> Option<u64> {
+    let (next, found) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return;
+            }
+            let options = Options { seed: first.seed + index, ..*first };
+            let (one, other) = (run(&options), run(&options));
+            if (one.trace, one.seen, &one.violation) != (other.trace, other.seen, &other.violation)
+            {
+                found.fetch_min(index, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(work);
+        }
+    });
+    Some(found.into_inner()).filter(|index| *index < count).map(|index| first.seed + index)
 }
 
 /// Runs a failing seed again, writes its transcript below `dir`, and says it all in a few lines.

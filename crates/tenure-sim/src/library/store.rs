@@ -1,133 +1,21 @@
 //! The stores of the simulation: one memory behind them all, and a network to it for each host.
 
-use std::collections::BTreeMap;
+mod behind;
+mod faces;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::{CandidateId, Clock, Error, ErrorKind, MemoryStore, Name, StoreInfo, Term, Time};
+use tenure::{Clock, Error, ErrorKind, MemoryStore, Name, StoreInfo, Term, Time};
 use tenure_core::sync::lock;
 use tenure_core::{
-    Acknowledged, BoxFuture, ChannelBacklog, Channels, Checkup, DeadLetter, Elections, Expiry,
-    Hints, Inbox, JobProgress, Ledger, LedgerStep, Limits, Marked, Migrate, OnceMark, OnceRecord,
-    OnceStep, Op, Post, Posted, Reply, Store, Taken, Tick, TickRecord, Transactions, Witness,
+    BoxFuture, Channels, Checkup, Elections, Hints, Ledger, LedgerStep, Marked, Migrate, Op, Reply,
+    Store, Witness,
 };
-use tenure_testkit::{FaultStore, ManualClock};
+use tenure_testkit::FaultStore;
 
+pub(crate) use self::behind::{StoreClock, Watched};
 use super::executor::Sim;
-use super::host::HostClock;
-
-/// The clock of the store: it may step, within what the margin of a lease pays for.
-#[derive(Clone)]
-pub(crate) struct StoreClock {
-    pub(crate) inner: ManualClock,
-    pub(crate) ahead: Arc<Mutex<Duration>>,
-}
-
-impl Clock for StoreClock {
-    fn now(&self) -> Time {
-        self.inner.now() + *lock(&self.ahead)
-    }
-
-    fn sleep_until(&self, at: Time) -> BoxFuture<'static, ()> {
-        self.inner.sleep_until(at)
-    }
-}
-
-/// The store as it is, with the judge beside it.
-pub(crate) struct Watched {
-    pub(crate) sim: Sim,
-    pub(crate) memory: MemoryStore,
-    pub(crate) clock: StoreClock,
-    pub(crate) expiry: Expiry,
-    /// The clocks of the processes, by their labels.
-    pub(crate) hosts: Mutex<Vec<(String, HostClock)>>,
-    /// Who was granted each election last.
-    pub(crate) holders: Mutex<BTreeMap<Name, (CandidateId, Term)>>,
-}
-
-impl Watched {
-    /// Tells the judge what the answer means.
-    fn judge(&self, op: &Op, reply: &Reply) {
-        if let (Op::Acquire { election, candidate, .. }, Reply::Granted(grant)) = (op, reply) {
-            let holder = (candidate.clone(), grant.term);
-            lock(&self.holders).insert(election.clone(), holder);
-        }
-        let (Op::Release { election, candidate, .. }, Reply::Granted(grant)) = (op, reply) else {
-            return;
-        };
-        let (judge, now) = (self.sim.judge(), self.sim.now());
-        let (label, election, term) = (candidate.label(), election.as_str(), grant.term.get());
-        self.sim.note(|| format!("{label} gives {election} back, term {term}"));
-        judge.released(now, label, election, term);
-        let hosts = lock(&self.hosts);
-        let clock = hosts.iter().find(|(known, _)| known == label).map(|(_, clock)| clock.peek());
-        drop(hosts);
-        if let Some(id) = clock.and_then(|now| judge.relies(label, election, term, now)) {
-            let what = format!("{label} gives {election} back, and #{id} relies on term {term}");
-            judge.broken(now, "I8", what);
-        }
-    }
-
-    /// A store whose clock can step says what time it has (W2).
-    fn stamp(&self, reply: &mut Reply) {
-        if self.expiry != Expiry::StoreClock {
-            return;
-        }
-        let now = Some(self.clock.now() - Time::ZERO);
-        match reply {
-            Reply::Granted(grant) => grant.store_clock = now,
-            Reply::Refused(sight) | Reply::Seen(sight) => sight.store_clock = now,
-            Reply::Unknown(_) => {}
-        }
-    }
-}
-
-impl Store for Watched {
-    fn apply<'a>(&'a self, ops: &'a [Op]) -> BoxFuture<'a, Vec<Reply>> {
-        Box::pin(async move {
-            let mut replies = self.memory.apply(ops).await;
-            for (op, reply) in ops.iter().zip(&mut replies) {
-                self.judge(op, reply);
-                self.stamp(reply);
-            }
-            replies
-        })
-    }
-
-    fn hints(&self) -> Box<dyn Hints> {
-        self.memory.hints()
-    }
-
-    fn info(&self) -> StoreInfo {
-        let mut info = self.memory.info();
-        info.expiry = self.expiry;
-        info
-    }
-
-    fn channels(&self) -> Option<&dyn Channels> {
-        self.memory.channels()
-    }
-
-    fn ledger(&self) -> Option<&dyn Ledger> {
-        self.memory.ledger()
-    }
-
-    fn elections(&self) -> Option<&dyn Elections> {
-        self.memory.elections()
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        None
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        None
-    }
-}
 
 /// How the way from one host to the store is at present.
 #[derive(Clone, Copy)]
@@ -152,6 +40,10 @@ pub(crate) struct Link {
     pub(crate) weather: Mutex<Weather>,
     /// The next call blocks the thread that makes it for so long.
     pub(crate) block_next: Mutex<Duration>,
+    /// The host stands still for so long when its next claim was granted and not yet answered.
+    pub(crate) freeze_at_claim: Mutex<Duration>,
+    /// The user's tables are beside the ledger.
+    pub(crate) transactions: bool,
 }
 
 impl Link {
@@ -185,6 +77,33 @@ impl Link {
         let answer = work.await;
         self.way().await;
         if self.fails() { Err(lost()) } else { answer }
+    }
+
+    /// A claim was granted, and its answer is on the way (K1).
+    fn claimed(&self, claims: bool) {
+        let span = if claims { std::mem::take(&mut *lock(&self.freeze_at_claim)) } else { return };
+        if span > Duration::ZERO {
+            self.sim.freeze(self.host, span);
+        }
+    }
+
+    /// A transaction of the user's: its effect, and this step of the ledger, or neither.
+    pub(crate) async fn in_transaction(
+        &self,
+        election: &Name,
+        term: Term,
+        step: LedgerStep,
+        effect: impl FnOnce() + Send,
+    ) -> Result<bool, Error> {
+        let work = async {
+            let marked = self.memory().record(election, term, &[step]).await?;
+            let commits = matches!(marked.first(), Some(Marked::Done { .. }));
+            if commits {
+                effect();
+            }
+            Ok(commits)
+        };
+        self.carry(work).await
     }
 
     fn memory(&self) -> &MemoryStore {
@@ -277,158 +196,5 @@ impl Store for Link {
 
     fn migrate(&self) -> Option<&dyn Migrate> {
         None
-    }
-}
-
-impl Channels for Link {
-    fn limits(&self) -> Limits {
-        self.memory().limits()
-    }
-
-    fn notify<'a>(
-        &'a self,
-        election: &'a Name,
-        channel: &'a str,
-        payload: &'a str,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(self.carry(self.memory().notify(election, channel, payload)))
-    }
-
-    fn post<'a>(
-        &'a self,
-        election: &'a Name,
-        posts: &'a [Post],
-    ) -> BoxFuture<'a, Result<Vec<Posted>, Error>> {
-        Box::pin(self.carry(self.memory().post(election, posts)))
-    }
-
-    fn listen<'a>(
-        &'a self,
-        election: &'a Name,
-        term: Term,
-        channels: &'a [String],
-    ) -> BoxFuture<'a, Result<Box<dyn Inbox>, Error>> {
-        Box::pin(self.carry(self.memory().listen(election, term, channels)))
-    }
-
-    fn take<'a>(
-        &'a self,
-        election: &'a Name,
-        term: Term,
-        channel: &'a str,
-        tries: u32,
-    ) -> BoxFuture<'a, Result<Taken, Error>> {
-        Box::pin(self.carry(self.memory().take(election, term, channel, tries)))
-    }
-
-    fn acknowledge<'a>(
-        &'a self,
-        election: &'a Name,
-        term: Term,
-        channel: &'a str,
-        id: u64,
-    ) -> BoxFuture<'a, Result<Acknowledged, Error>> {
-        Box::pin(self.carry(self.memory().acknowledge(election, term, channel, id)))
-    }
-
-    fn backlog<'a>(
-        &'a self,
-        election: &'a Name,
-    ) -> BoxFuture<'a, Result<Vec<ChannelBacklog>, Error>> {
-        Box::pin(self.carry(self.memory().backlog(election)))
-    }
-
-    fn dead_letters<'a>(
-        &'a self,
-        election: &'a Name,
-        channel: Option<&'a str>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<DeadLetter>, Error>> {
-        Box::pin(self.carry(self.memory().dead_letters(election, channel, limit)))
-    }
-
-    fn replay<'a>(
-        &'a self,
-        election: &'a Name,
-        ids: &'a [u64],
-    ) -> BoxFuture<'a, Result<u64, Error>> {
-        Box::pin(self.carry(self.memory().replay(election, ids)))
-    }
-
-    fn discard<'a>(
-        &'a self,
-        election: &'a Name,
-        ids: &'a [u64],
-    ) -> BoxFuture<'a, Result<u64, Error>> {
-        Box::pin(self.carry(self.memory().discard(election, ids)))
-    }
-}
-
-impl Ledger for Link {
-    fn transactions(&self) -> Transactions {
-        Transactions::None
-    }
-
-    fn record<'a>(
-        &'a self,
-        election: &'a Name,
-        term: Term,
-        steps: &'a [LedgerStep],
-    ) -> BoxFuture<'a, Result<Vec<Marked>, Error>> {
-        Box::pin(self.carry(self.memory().record(election, term, steps)))
-    }
-
-    fn request<'a>(
-        &'a self,
-        election: &'a Name,
-        job: &'a str,
-    ) -> BoxFuture<'a, Result<Tick, Error>> {
-        Box::pin(self.carry(self.memory().request(election, job)))
-    }
-
-    fn open<'a>(
-        &'a self,
-        election: &'a Name,
-        after: Option<&'a Tick>,
-    ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
-        Box::pin(self.carry(self.memory().open(election, after)))
-    }
-
-    fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<JobProgress>, Error>> {
-        Box::pin(self.carry(self.memory().latest(election)))
-    }
-
-    fn history<'a>(
-        &'a self,
-        election: &'a Name,
-        job: Option<&'a str>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
-        Box::pin(self.carry(self.memory().history(election, job, limit)))
-    }
-
-    fn once<'a>(
-        &'a self,
-        election: &'a Name,
-        term: Term,
-        step: &'a OnceStep,
-    ) -> BoxFuture<'a, Result<OnceMark, Error>> {
-        Box::pin(self.carry(self.memory().once(election, term, step)))
-    }
-
-    fn once_record<'a>(
-        &'a self,
-        election: &'a Name,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<OnceRecord>, Error>> {
-        Box::pin(self.carry(self.memory().once_record(election, key)))
-    }
-
-    fn once_history<'a>(
-        &'a self,
-        election: &'a Name,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<OnceRecord>, Error>> {
-        Box::pin(self.carry(self.memory().once_history(election, limit)))
     }
 }

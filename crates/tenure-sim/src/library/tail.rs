@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenure::Time;
 use tenure_core::sync::lock;
-use tenure_core::{Channels, Ledger, Name, TickRecord, TickState};
+use tenure_core::{Channels, Ledger, Name, TickEnd, TickRecord, TickState};
 use tenure_cron::Schedule;
 
 use super::user::jobs;
@@ -54,7 +54,7 @@ impl World {
             let cron = hosts[index]
                 .life
                 .as_ref()
-                .and_then(|life| Some((life.cron.clone()?, jobs::jobs(&life.proc, true))));
+                .and_then(|life| Some((life.cron.clone()?, jobs::jobs(&life.proc, &link, true))));
             drop(hosts);
             if let Some((cron, jobs)) = cron {
                 cron.replace(jobs).expect("the jobs are sound");
@@ -64,6 +64,7 @@ impl World {
             weather.cut_until = Time::ZERO;
             drop(weather);
             *lock(&link.block_next) = Duration::ZERO;
+            *lock(&link.freeze_at_claim) = Duration::ZERO;
             link.behind.calm();
             self.sim.spawn(0, "late", async move { link.behind.deliver_late().await });
         }
@@ -139,12 +140,56 @@ impl World {
         if !self.plan.cron {
             return;
         }
-        let name = Name::new("cron").expect("a name");
-        for (job, when) in [(jobs::MOST, "* * * * * *"), (jobs::LEAST, "*/2 * * * * *")] {
-            let history = ready(self.memory.history(&name, Some(job), 10_000));
-            let mut records = history.and_then(Result::ok).unwrap_or_default();
+        let mut all = vec![(jobs::MOST, "* * * * * *"), (jobs::LEAST, "*/2 * * * * *")];
+        all.extend(self.plan.more.on.then_some((jobs::EXACTLY, "*/2 * * * * *")));
+        for (job, when) in all {
+            let mut records = self.history(job);
             records.sort_by_key(|record| record.tick.scheduled_unix_ms);
             self.check_job(job, when, &records);
+        }
+        if self.plan.more.on {
+            self.check_asked();
+            self.check_transactions();
+        }
+    }
+
+    fn history(&self, job: &str) -> Vec<TickRecord> {
+        let name = Name::new("cron").expect("a name");
+        let history = ready(self.memory.history(&name, Some(job), 10_000));
+        history.and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// Everything that was asked for by hand is in the ledger, and was dealt with.
+    fn check_asked(&self) {
+        let end = self.sim.now() + Duration::from_secs(30);
+        loop {
+            let history = self.history(jobs::ASKED);
+            let stands = |at: &i64| {
+                let record = history.iter().find(|record| record.tick.scheduled_unix_ms == *at);
+                record.map(|record| record.state)
+            };
+            let asked = self.sim.judge().book().asked.clone();
+            let open = asked.iter().find(|at| stands(at).is_none_or(|state| state.is_open()));
+            let Some(open) = open else { return };
+            if self.sim.now() >= end || self.sim.judge().is_broken() {
+                let state = stands(open).map(|state| state.as_str());
+                return self.broken("asked", format!("{open} was asked for, and is {state:?}"));
+            }
+            self.sim.run_until(self.sim.now() + Duration::from_secs(1));
+        }
+    }
+
+    /// A transactional tick ended well if and only if it took effect, once.
+    fn check_transactions(&self) {
+        let effects = self.sim.judge().book().transactions.clone();
+        for record in self.history(jobs::EXACTLY) {
+            let at = record.tick.scheduled_unix_ms;
+            let ended_well = record.state == TickState::Finished(TickEnd::Ok);
+            let effects = effects.get(&at).copied().unwrap_or(0);
+            if effects != u32::from(ended_well) {
+                let state = record.state.as_str();
+                self.broken("exactly", format!("{at} is {state}, and took effect {effects} times"));
+            }
         }
     }
 
@@ -161,7 +206,7 @@ impl World {
                 TickState::Skipped { through_unix_ms, .. } => through_unix_ms,
                 _ => at,
             });
-            let least = job == jobs::LEAST;
+            let least = job != jobs::MOST;
             if least && matches!(record.state, TickState::Abandoned) {
                 self.broken("tick", format!("{job}: {at} is abandoned, and is to be run"));
             }
@@ -205,8 +250,8 @@ impl World {
     }
 }
 
-/// The answer of the memory store, which never waits.
-fn ready<T>(work: impl Future<Output = T>) -> Option<T> {
+/// What a future gives that never waits.
+pub(super) fn ready<T>(work: impl Future<Output = T>) -> Option<T> {
     let mut work = std::pin::pin!(work);
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     match work.as_mut().poll(&mut cx) {

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use super::executor::{LaneId, Sim};
 use super::host::HostClock;
 use super::judge::{Kind, Stay};
+use super::plan::More;
 
 /// One process: a host, and one life of it.
 pub(crate) struct Proc {
@@ -35,6 +36,7 @@ pub(crate) struct Proc {
     pub(crate) timing: Timing,
     /// Whether code that blocks and hangs is part of this run.
     pub(crate) hostile: bool,
+    pub(crate) more: More,
     /// Whether unregistered answers are relied upon here, or somebody says `done` for all of them.
     pub(crate) relies: bool,
     pub(crate) calm: Arc<AtomicBool>,

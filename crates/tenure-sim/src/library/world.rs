@@ -67,6 +67,8 @@ pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) memory: MemoryStore,
     store_clock: StoreClock,
+    /// By how much it stepped ahead in small steps: within what the margin of a lease pays for.
+    crept: Mutex<Duration>,
     watched: Arc<Watched>,
     fault: Option<tenure::Fault>,
     pub(super) calm: Arc<AtomicBool>,
@@ -100,8 +102,11 @@ pub(super) struct Life {
 impl World {
     fn new(sim: Sim, plan: Plan, options: &Options) -> Arc<World> {
         let inner = sim.truth().drifting(plan.store_ppm);
-        let store_clock = StoreClock { inner, ahead: Arc::default() };
+        let store_clock = StoreClock { inner, ahead_ns: Arc::default() };
+        let truth = sim.truth().clone();
+        let wall = move || i64::try_from(truth.now().as_nanos() / 1_000_000).unwrap_or(i64::MAX);
         let memory = MemoryStore::with_clock(Arc::new(store_clock.clone()));
+        let memory = memory.with_wall(Arc::new(wall));
         let watched = Arc::new(Watched {
             sim: sim.clone(),
             memory: memory.clone(),
@@ -109,9 +114,13 @@ impl World {
             expiry: plan.expiry,
             hosts: Mutex::default(),
             holders: Mutex::default(),
+            forgetful: plan.more.forgetful,
+            settles_until: Mutex::new(Time::ZERO),
+            fault: options.store_fault,
         });
         let (fault, calm, hosts) = (options.fault, Arc::default(), Mutex::default());
-        let world = World { sim, plan, memory, store_clock, watched, fault, calm, hosts };
+        let crept = Mutex::default();
+        let world = World { sim, plan, memory, store_clock, crept, watched, fault, calm, hosts };
         for (index, host) in world.plan.hosts.iter().enumerate() {
             let state = world.new_host(index, host);
             lock(&world.hosts).push(state);
@@ -141,6 +150,8 @@ impl World {
             renew_every: plan.timing.renew_every,
             weather: Mutex::new(weather),
             block_next: Mutex::default(),
+            freeze_at_claim: Mutex::default(),
+            transactions: plan.more.on,
         };
         let wall = HostWall { clock: sim.truth().clone(), ahead_ms: AtomicI64::new(0) };
         let place = Place { id, clock, wall: Arc::new(wall), link: Arc::new(link) };
@@ -187,6 +198,7 @@ impl World {
             lane,
             timing: self.plan.timing,
             hostile: self.plan.hostile,
+            more: self.plan.more,
             relies: plan.callbacks != Some(true) && relied < 2,
             calm: self.calm.clone(),
             over: told,
@@ -200,12 +212,12 @@ impl World {
             fault: self.fault,
             process: PROCESSES.fetch_add(1, Ordering::Relaxed),
         };
-        let store: Arc<dyn Store> = host.link.clone();
-        let candidate = Candidate::builder(store.clone()).label(label).runtime(Arc::new(runtime));
+        let candidate =
+            Candidate::builder(host.link.clone()).label(label).runtime(Arc::new(runtime));
         let candidate = candidate.build().expect("the simulation has threads");
         let mut life = Life { proc: proc.clone(), elections: Vec::new(), cron: None, over };
         self.take_part(&candidate, &mut life, plan);
-        self.begin_others(&candidate, &mut life, plan, &store, &host.wall);
+        self.begin_others(&candidate, &mut life, plan, &host);
         lock(&self.hosts)[index].life = Some(life);
     }
 
@@ -231,21 +243,23 @@ impl World {
                 Program::Meddling => proc.run("meddling", meddle::meddling(mine, other)),
             }
         }
+        if self.plan.more.forks {
+            proc.run("forking", meddle::forking(proc.clone(), election.clone()));
+        }
         life.elections.push(election);
     }
 
     /// The elections that only some runs have.
-    fn begin_others(
-        &self,
-        candidate: &Candidate,
-        life: &mut Life,
-        plan: &HostPlan,
-        store: &Arc<dyn Store>,
-        wall: &Arc<HostWall>,
-    ) {
+    fn begin_others(&self, candidate: &Candidate, life: &mut Life, plan: &HostPlan, host: &Place) {
         let (proc, ttl) = (life.proc.clone(), self.plan.timing.ttl);
         if self.plan.churn {
             proc.run("churning", meddle::churning(proc.clone(), candidate.clone()));
+        }
+        if self.plan.more.visits {
+            let election = candidate.election("visit").ttl(ttl).build();
+            let election = election.expect("the election is sound");
+            proc.run("visiting", meddle::visiting(proc.clone(), election.clone()));
+            life.elections.push(election);
         }
         if self.plan.mail {
             let heard = mail::Heard::default();
@@ -261,13 +275,16 @@ impl World {
             let election = candidate.election("cron").ttl(ttl).build();
             let election = election.expect("the election is sound");
             let tells = proc.clone();
-            let cron = Cron::builder(&election, store.clone())
-                .jobs(jobs::jobs(&proc, plan.has_least || proc.is_calm()))
-                .wall(wall.clone())
+            let cron = Cron::builder(&election)
+                .jobs(jobs::jobs(&proc, &host.link, plan.has_least || proc.is_calm()))
+                .wall(host.wall.clone())
                 .on_event(move |event| jobs::told(&tells, event))
                 .build()
                 .expect("the jobs are sound");
             proc.run("cron", jobs::firing(proc.clone(), cron.clone()));
+            if self.plan.more.on {
+                proc.run("triggering", jobs::triggering(proc.clone(), cron.clone()));
+            }
             life.elections.push(election);
             life.cron = Some(cron);
         }
@@ -308,12 +325,19 @@ impl World {
             }
             Trouble::BlockStore(span) => *lock(&link.block_next) = span,
             Trouble::StepStore(span) => {
-                let mut ahead = lock(&self.store_clock.ahead);
+                let mut crept = lock(&self.crept);
                 let most = self.plan.timing.ttl * 3 / 100;
-                if self.plan.expiry == Expiry::StoreClock && *ahead + span <= most {
-                    *ahead += span;
+                if self.plan.expiry == Expiry::StoreClock && *crept + span <= most {
+                    *crept += span;
+                    self.store_clock.step(i64::try_from(span.as_nanos()).unwrap_or(0));
                 }
             }
+            Trouble::StepFar(by) => self.store_clock.step(by),
+            Trouble::Forget => {
+                self.sim.judge().book().seen.losses += 1;
+                self.watched.lose_memory(self.plan.timing.ttl);
+            }
+            Trouble::PauseAtClaim(span) => *lock(&link.freeze_at_claim) = span,
             Trouble::StepWall(by) => drop(wall.ahead_ms.fetch_add(by, Ordering::Relaxed)),
             Trouble::Disconnect => self.disconnect(index).await,
         }

@@ -119,7 +119,7 @@ fn ticks(seed: u64) -> (Vec<String>, Vec<String>) {
             std::future::ready(())
         });
         let wall = Arc::new(SimWall(world.clock().clone()));
-        let cron = Cron::builder(&election, Arc::new(store.clone())).job(job).wall(wall);
+        let cron = Cron::builder(&election).job(job).wall(wall);
         let cron = cron.build().unwrap();
         world.spawn("cron", async move { cron.run().await.unwrap() });
         world.pass(Duration::from_millis(10), || {});

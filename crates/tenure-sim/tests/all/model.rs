@@ -52,16 +52,16 @@ fn three_candidates_a_fault_and_a_command() {
     holds(bounds(3, 8, 1, 1));
 }
 
+#[needs(long)]
 #[test]
-#[ignore = "takes minutes; run it after changes to the machine"]
 fn long_larger_bounds() {
     holds(bounds(2, 13, 2, 0));
     holds(bounds(2, 8, 1, 2));
     holds(bounds(3, 9, 2, 0));
 }
 
+#[needs(long)]
 #[test]
-#[ignore = "takes minutes; run it after changes to the machine"]
 fn long_larger_bounds_of_each_scope() {
     holds(with(forgets(), bounds(2, 12, 2, 0)));
     holds(with(steps(), bounds(2, 11, 2, 0)));

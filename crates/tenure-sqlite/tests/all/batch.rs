@@ -73,7 +73,7 @@ async fn a_dropped_call_is_harmless_and_the_next_one_is_answered() {
         let _ = call.as_mut().poll(&mut cx);
         drop(call);
     }
-    assert_eq!(granted(me.acquire("e").await).term, term(1), "asked again, the same term");
+    assert_eq!(granted(me.acquire("e", 1).await).term, term(1), "asked again, the same term");
 }
 
 #[tokio::test]

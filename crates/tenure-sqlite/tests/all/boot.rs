@@ -16,7 +16,7 @@ async fn after_a_reboot_every_lease_is_over_and_terms_go_on() {
     let before = machine.open(&path).unwrap();
     let a = Player::new(&before, "a", 1);
     for election in ["e", "f"] {
-        granted(a.acquire(election).await);
+        granted(a.acquire(election, 1).await);
     }
     drop((before, a));
 
@@ -26,7 +26,7 @@ async fn after_a_reboot_every_lease_is_over_and_terms_go_on() {
     // Reading changes nothing, and yet sees nobody.
     assert!(after.read(&name("e")).await.unwrap().lease.is_none());
     let b = Player::new(&after, "b", 2);
-    let grant = granted(b.acquire("e").await);
+    let grant = granted(b.acquire("e", 1).await);
     assert_eq!((grant.term, grant.expired), (term(2), None), "of that boot nobody is left");
     let a = Player::new(&after, "a", 1);
     refused(a.renew("f", term(1)).await);
@@ -41,14 +41,14 @@ async fn a_lease_lasts_its_ttl_on_the_boot_clock_to_the_nanosecond() {
     let machine = Machine::new();
     let store = machine.open(&path).unwrap();
     let (a, b) = (Player::new(&store, "a", 1), Player::new(&store, "b", 2));
-    let first = granted(a.acquire("e").await);
+    let first = granted(a.acquire("e", 1).await);
     machine.advance(TTL - Duration::from_nanos(1));
-    let lease = refused(b.acquire("e").await).lease.unwrap();
+    let lease = refused(b.acquire("e", 1).await).lease.unwrap();
     assert_eq!((lease.remaining, lease.ttl), (Duration::from_nanos(1), Some(TTL)));
     granted(a.renew("e", first.term).await);
     machine.advance(TTL);
     refused(a.renew("e", first.term).await);
-    let grant = granted(b.acquire("e").await);
+    let grant = granted(b.acquire("e", 1).await);
     assert_eq!((grant.term, grant.expired), (term(2), Some(TTL)));
 }
 
@@ -58,14 +58,14 @@ async fn the_wall_clock_is_shown_and_nothing_more() {
     let path = directory.path().join("x.db");
     let store = SqliteStore::open(&path).unwrap();
     let (a, b) = (Player::new(&store, "a", 1), Player::new(&store, "b", 2));
-    let grant = granted(a.acquire("e").await);
+    let grant = granted(a.acquire("e", 1).await);
     let lease = store.read(&name("e")).await.unwrap().lease.unwrap();
     assert!(lease.since_unix_ms.unwrap() > 1_600_000_000_000, "{lease:?}");
     // As if the wall clock had stood elsewhere when the lease was granted.
     let conn = rusqlite::Connection::open(&path).unwrap();
     for since in [0_i64, i64::MAX, -1] {
         conn.execute("UPDATE lease SET since_unix_ms = ?1", [since]).unwrap();
-        let lease = refused(b.acquire("e").await).lease.unwrap();
+        let lease = refused(b.acquire("e", 1).await).lease.unwrap();
         assert!(lease.remaining > TTL / 2 && lease.remaining <= TTL);
         granted(a.renew("e", grant.term).await);
     }
@@ -78,14 +78,14 @@ async fn an_overtaken_acquire_is_refused_for_as_long_as_releases_are_remembered(
     let machine = Machine::new();
     let store = machine.open(&path).unwrap();
     let a = Player::new(&store, "a", 1);
-    let grant = granted(a.acquire("e").await);
-    granted(a.release("e", grant.term).await);
+    let grant = granted(a.acquire("e", 1).await);
+    granted(a.release("e", grant.term, 1).await);
     machine.advance(RELEASE_MEMORY);
     // Any other release tidies up.
-    refused(Player::new(&store, "b", 2).release("f", term(1)).await);
-    refused(a.acquire("e").await);
+    refused(Player::new(&store, "b", 2).release("f", term(1), 1).await);
+    refused(a.acquire("e", 1).await);
     machine.advance(Duration::from_nanos(1));
-    refused(Player::new(&store, "b", 2).release("f", term(1)).await);
+    refused(Player::new(&store, "b", 2).release("f", term(1), 1).await);
     let conn = rusqlite::Connection::open(&path).unwrap();
     let left: i64 = conn.query_row("SELECT count(*) FROM released", (), |row| row.get(0)).unwrap();
     assert_eq!(left, 1, "only the last one");
@@ -120,7 +120,7 @@ async fn the_clock_is_read_when_nobody_else_can_write_any_more() {
     let host = Host::detect().unwrap().with_clock(clock);
     let store = SqliteConfig::new(&path).with_host(host).open().unwrap();
     let me = Player::new(&store, "me", 1);
-    let grant = granted(me.acquire("e").await);
+    let grant = granted(me.acquire("e", 1).await);
     readings.lock().unwrap().clear();
     granted(me.renew("e", grant.term).await);
     assert_eq!(*readings.lock().unwrap(), [false], "others could still write");
@@ -133,8 +133,8 @@ async fn all_elections_that_were_ever_led_are_listed_in_order() {
     assert!(store.elections().await.unwrap().is_empty());
     let me = Player::new(&store, "me", 1);
     for election in ["b", "a", "c"] {
-        let grant = granted(me.acquire(election).await);
-        granted(me.release(election, grant.term).await);
+        let grant = granted(me.acquire(election, 1).await);
+        granted(me.release(election, grant.term, 1).await);
     }
     assert_eq!(store.elections().await.unwrap(), ["a", "b", "c"].map(name));
 }
@@ -151,24 +151,24 @@ async fn a_lease_under_a_boot_id_of_a_container_is_taken_only_when_it_stayed_unc
     for (holds, follows, number) in [(&inside, &outside, 1), (&outside, &inside, 3)] {
         let holder = Player::new(holds, "holder", number.into());
         let follower = Player::new(follows, "follower", number.into());
-        let grant = granted(holder.acquire("e").await);
+        let grant = granted(holder.acquire("e", 1).await);
         assert_eq!(grant.term, term(number));
-        refused(follower.acquire("e").await);
+        refused(follower.acquire("e", 1).await);
         host.advance(TTL - Duration::from_nanos(1));
         granted(holder.renew("e", grant.term).await);
         // It changed: the count begins anew, and as often as it is renewed.
         host.advance(TTL - Duration::from_nanos(1));
-        let lease = refused(follower.acquire("e").await).lease.unwrap();
+        let lease = refused(follower.acquire("e", 1).await).lease.unwrap();
         assert_eq!((lease.remaining, lease.ttl), (TTL + TTL / 100, Some(TTL)));
         assert!(follower.store.read(&name("e")).await.unwrap().lease.is_some());
         host.advance(TTL + TTL / 100 - Duration::from_nanos(1));
-        refused(follower.acquire("e").await);
+        refused(follower.acquire("e", 1).await);
         host.advance(Duration::from_nanos(1));
-        let next = granted(follower.acquire("e").await);
+        let next = granted(follower.acquire("e", 1).await);
         assert_eq!((next.term, next.expired), (term(number + 1), Some(TTL)));
         // Its end came on its own clock too.
         refused(holder.renew("e", grant.term).await);
-        granted(follower.release("e", next.term).await);
+        granted(follower.release("e", next.term, 1).await);
     }
 }
 
@@ -181,12 +181,12 @@ async fn a_reboot_ends_the_leases_of_the_host_and_leaves_those_of_containers_to_
     let (mut container, mut rebooted) = (host.clone(), host.clone());
     container.host = host.host.clone().with_boot_id_of_container("made up");
     rebooted.host = host.host.clone().with_boot_id("another boot");
-    granted(Player::new(&host.open(&path).unwrap(), "a", 1).acquire("host").await);
-    granted(Player::new(&container.open(&path).unwrap(), "b", 2).acquire("container").await);
+    granted(Player::new(&host.open(&path).unwrap(), "a", 1).acquire("host", 1).await);
+    granted(Player::new(&container.open(&path).unwrap(), "b", 2).acquire("container", 1).await);
     let after = rebooted.open(&path).unwrap();
     let c = Player::new(&after, "c", 3);
-    granted(c.acquire("host").await);
-    refused(c.acquire("container").await);
+    granted(c.acquire("host", 1).await);
+    refused(c.acquire("container", 1).await);
     host.advance(TTL + TTL / 100);
-    granted(c.acquire("container").await);
+    granted(c.acquire("container", 1).await);
 }

@@ -43,7 +43,7 @@ async fn elect(role: &str, path: &Path) {
         "campaign" => {
             // Another process may be writing for longer than we wait: then we ask again.
             let said = loop {
-                match me.acquire("e").await {
+                match me.acquire("e", 1).await {
                     Reply::Granted(grant) => break format!("granted {}", grant.term),
                     Reply::Refused(_) => break "refused".to_owned(),
                     Reply::Unknown(error) if error.is_retryable() => {}
@@ -57,7 +57,7 @@ async fn elect(role: &str, path: &Path) {
                 me.ttl = Duration::from_millis(ms);
             }
             say(format!("{} {}", Host::detect().unwrap().now_ns(), {
-                granted(me.acquire("e").await).term
+                granted(me.acquire("e", 1).await).term
             }));
         }
         other => panic!("no role {other}"),

@@ -79,7 +79,7 @@ async fn a_new_file_and_all_around_it_is_for_this_user_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("new/tenure.db");
     let store = SqliteStore::open(&path).unwrap();
-    granted(Player::new(&store, "me", 1).acquire("e").await);
+    granted(Player::new(&store, "me", 1).acquire("e", 1).await);
     assert_eq!(mode(path.parent().unwrap()), 0o700);
     assert_eq!(mode(&beside(&path, "-hints")), 0o700);
     for suffix in ["", "-wal", "-shm"] {
@@ -170,7 +170,7 @@ async fn opening_reads_no_more_than_it_needs_and_a_doctor_reads_it_all() {
     bytes[half..half + 40_000].fill(0x5a);
     fs::write(&path, bytes).unwrap();
     let store = SqliteStore::open(&path).unwrap();
-    granted(Player::new(&store, "me", 1).acquire("e").await);
+    granted(Player::new(&store, "me", 1).acquire("e", 1).await);
     let found = finding(&store).await;
     assert!(found.starts_with("the file is damaged"), "{found}");
 }
@@ -211,7 +211,7 @@ async fn another_time_namespace_is_refused_when_opened_and_in_every_call() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.db");
     let here = SqliteStore::open(&path).unwrap();
-    granted(Player::new(&here, "me", 1).acquire("e").await);
+    granted(Player::new(&here, "me", 1).acquire("e", 1).await);
     let host = Host::detect().unwrap().with_time_namespace(77);
     let opened = SqliteConfig::new(&path).with_host(host.clone()).open();
     fails(opened, ErrorKind::Unsupported, "another time namespace");
@@ -220,8 +220,8 @@ async fn another_time_namespace_is_refused_when_opened_and_in_every_call() {
     let conn = rusqlite::Connection::open(&path).unwrap();
     conn.execute("UPDATE host SET time_ns = 77", ()).unwrap();
     let there = SqliteConfig::new(&path).with_host(host).open().unwrap();
-    refused(Player::new(&there, "other", 2).acquire("e").await);
-    let error = unknown(Player::new(&here, "me", 1).acquire("e").await);
+    refused(Player::new(&there, "other", 2).acquire("e", 1).await);
+    let error = unknown(Player::new(&here, "me", 1).acquire("e", 1).await);
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert_eq!(here.read(&name("e")).await.unwrap_err().kind(), ErrorKind::Unsupported);
 }
@@ -235,11 +235,11 @@ async fn two_paths_to_one_file_share_its_leases_and_hints() {
     let two = SqliteStore::open(&link).unwrap();
     let (a, b) = (Player::new(&one, "a", 1), Player::new(&two, "b", 2));
     let mut hints = two.hints();
-    let grant = granted(a.acquire("e").await);
-    refused(b.acquire("e").await);
-    granted(a.release("e", grant.term).await);
+    let grant = granted(a.acquire("e", 1).await);
+    refused(b.acquire("e", 1).await);
+    granted(a.release("e", grant.term, 1).await);
     next_hint(&mut hints).await;
-    granted(b.acquire("e").await);
+    granted(b.acquire("e", 1).await);
 }
 
 #[tokio::test]
@@ -248,11 +248,11 @@ async fn a_leader_whose_file_was_deleted_is_not_renewed() {
     let path = directory.path().join("x.db");
     let store = SqliteStore::open(&path).unwrap();
     let a = Player::new(&store, "a", 1);
-    let grant = granted(a.acquire("e").await);
+    let grant = granted(a.acquire("e", 1).await);
     fs::remove_file(&path).unwrap(); // the -wal and -shm stay, as `rm tenure.db` leaves them
 
     let b = Player::new(&SqliteStore::open(&path).unwrap(), "b", 2);
-    granted(b.acquire("e").await);
+    granted(b.acquire("e", 1).await);
     let error = unknown(a.renew("e", grant.term).await);
     assert!(error.to_string().contains("was replaced or deleted"), "{error}");
     let sight = refused(a.renew("e", grant.term).await);
@@ -265,8 +265,8 @@ async fn a_leader_whose_file_was_replaced_by_an_old_copy_is_not_renewed_and_term
     let (path, old) = (directory.path().join("x.db"), directory.path().join("old.db"));
     let store = SqliteStore::open(&path).unwrap();
     let a = Player::new(&store, "a", 1);
-    let first = granted(a.acquire("e").await);
-    granted(a.release("e", first.term).await);
+    let first = granted(a.acquire("e", 1).await);
+    granted(a.release("e", first.term, 1).await);
     checkpoint(&path);
     copy(&path, &old);
     for seq in 2..5 {
@@ -299,7 +299,7 @@ async fn a_lost_wal_is_noticed_before_two_writers_stop_seeing_each_other() {
     let path = directory.path().join("x.db");
     let store = SqliteStore::open(&path).unwrap();
     let a = Player::new(&store, "a", 1);
-    let grant = granted(a.acquire("e").await);
+    let grant = granted(a.acquire("e", 1).await);
     for suffix in ["-wal", "-shm"] {
         fs::remove_file(beside(&path, suffix)).unwrap();
     }
@@ -321,7 +321,7 @@ async fn a_file_that_is_deleted_in_the_middle_of_a_renewal_grants_nothing() {
     });
     let store = SqliteConfig::new(&path).with_host(host).open().unwrap();
     let a = Player::new(&store, "a", 1);
-    let grant = granted(a.acquire("e").await);
+    let grant = granted(a.acquire("e", 1).await);
     armed.store(true, Ordering::SeqCst);
     unknown(a.renew("e", grant.term).await);
 }
@@ -331,7 +331,7 @@ async fn reads_go_on_in_the_file_that_is_there_now() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.db");
     let store = SqliteStore::open(&path).unwrap();
-    granted(Player::new(&store, "a", 1).acquire("e").await);
+    granted(Player::new(&store, "a", 1).acquire("e", 1).await);
     fs::remove_file(&path).unwrap();
     let reply = store.apply_one(&Op::Read { election: name("e") }).await;
     let Reply::Seen(sight) = reply else { panic!("{reply:?}") };
@@ -339,8 +339,8 @@ async fn reads_go_on_in_the_file_that_is_there_now() {
 }
 
 /// As a full disk ends every write, so that a leader steps down in time and says so.
+#[needs(root)]
 #[tokio::test]
-#[ignore = "needs root: mounts a small tmpfs"]
 async fn needs_root_a_full_disk_makes_outcomes_unknown_and_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let mount = |command: &str, arguments: &[&str]| {
@@ -349,7 +349,7 @@ async fn needs_root_a_full_disk_makes_outcomes_unknown_and_says_so() {
     assert!(mount("mount", &["-t", "tmpfs", "-o", "size=512k", "tmpfs"]));
     let store = SqliteStore::open(directory.path().join("x.db")).unwrap();
     let me = Player::new(&store, "me", 1);
-    let grant = granted(me.acquire("e").await);
+    let grant = granted(me.acquire("e", 1).await);
     let filled = fs::write(directory.path().join("rest"), vec![1; 512 * 1024]);
     let mut last = me.renew("e", grant.term).await;
     for _ in 0..1000 {
@@ -369,13 +369,13 @@ async fn needs_root_a_full_disk_makes_outcomes_unknown_and_says_so() {
     granted(after);
 }
 
+#[needs(root)]
 #[tokio::test]
-#[ignore = "needs root: makes a time namespace"]
 async fn needs_root_a_real_time_namespace_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.db");
     let store = SqliteStore::open(&path).unwrap();
-    granted(Player::new(&store, "me", 1).acquire("e").await);
+    granted(Player::new(&store, "me", 1).acquire("e", 1).await);
     let mut command = Command::new("unshare");
     command.args(["--time", "--boottime", "100000", "--fork", "--kill-child"]);
     command.arg(std::env::current_exe().unwrap());

@@ -146,8 +146,8 @@ fn rows_of_any_content_are_survived() {
     rows(SHORT);
 }
 
+#[needs(long)]
 #[test]
-#[ignore = "takes minutes: every fuzz target for a minute"]
 fn long_fuzz_of_urls_and_rows() {
     urls(LONG);
     rows(LONG);

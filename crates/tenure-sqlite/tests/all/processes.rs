@@ -35,11 +35,11 @@ async fn the_successor_of_a_killed_leader_gets_a_hint_and_takes_over_at_once() {
     let store = SqliteStore::open(&path).unwrap();
     let me = Player::new(&store, "me", 1);
     let mut hints = store.hints();
-    let sight = refused(me.acquire("e").await);
+    let sight = refused(me.acquire("e", 1).await);
     assert!(sight.lease.unwrap().remaining > LONG / 2);
     leader.kill();
     assert_eq!(next_hint(&mut hints).await, Some(Hint::Election(name("e"))));
-    let grant = granted(me.acquire("e").await);
+    let grant = granted(me.acquire("e", 1).await);
     assert_eq!((grant.term, grant.expired), (term(2), None));
 }
 
@@ -52,12 +52,12 @@ async fn a_leader_that_nobody_has_reaped_counts_as_dead() {
     let store = SqliteStore::open(&path).unwrap();
     let me = Player::new(&store, "me", 1);
     let mut hints = store.hints();
-    refused(me.acquire("e").await);
+    refused(me.acquire("e", 1).await);
     leader.signal(Signal::KILL);
     next_hint(&mut hints).await;
     let stat = fs::read(format!("/proc/{}/stat", leader.pid())).unwrap();
     assert_eq!(ProcStat::parse(&stat).map(|stat| stat.state), Some(b'Z'), "a zombie");
-    assert_eq!(granted(me.acquire("e").await).term, term(2));
+    assert_eq!(granted(me.acquire("e", 1).await).term, term(2));
 }
 
 /// Stops a process while it writes nothing: one that is stopped in the middle of a write holds up
@@ -92,7 +92,7 @@ async fn a_stopped_leader_keeps_its_lease_until_it_runs_out() {
     let me = Player::new(&store, "me", 1);
     let host = Host::detect().unwrap();
     let grant = loop {
-        match me.acquire("e").await {
+        match me.acquire("e", 1).await {
             Reply::Refused(sight) => {
                 let remaining = sight.lease.unwrap().remaining;
                 crate::common::real_wait(remaining).await;
@@ -116,7 +116,7 @@ async fn a_killed_leader_that_declared_nothing_is_waited_for() {
     let me = Player::new(&store, "me", 1);
     leader.kill();
     let grant = loop {
-        match me.acquire("e").await {
+        match me.acquire("e", 1).await {
             Reply::Refused(sight) => {
                 let remaining = sight.lease.unwrap().remaining;
                 crate::common::real_wait(remaining).await;
@@ -140,10 +140,10 @@ async fn a_leader_that_can_not_be_seen_is_waited_for_though_it_is_dead() {
     for inode in [Some(1), None] {
         let host = Host::detect().unwrap().with_pid_namespace(inode);
         let elsewhere = SqliteConfig::new(&path).with_host(host).open().unwrap();
-        refused(Player::new(&elsewhere, "me", 1).acquire("e").await);
+        refused(Player::new(&elsewhere, "me", 1).acquire("e", 1).await);
     }
     let here = SqliteStore::open(&path).unwrap();
-    granted(Player::new(&here, "me", 2).acquire("e").await);
+    granted(Player::new(&here, "me", 2).acquire("e", 1).await);
 }
 
 #[tokio::test]
@@ -153,15 +153,15 @@ async fn a_handle_of_this_process_that_holds_a_lease_is_never_taken_for_dead() {
     let (one, two) = (SqliteStore::open(&path).unwrap(), SqliteStore::open(&path).unwrap());
     let (a, b) = (Player::new(&one, "a", 1), Player::new(&two, "b", 2));
     let mut hints = two.hints();
-    let grant = granted(a.acquire("e").await);
-    refused(b.acquire("e").await);
+    let grant = granted(a.acquire("e", 1).await);
+    refused(b.acquire("e", 1).await);
     granted(a.renew("e", grant.term).await);
-    granted(a.release("e", grant.term).await);
+    granted(a.release("e", grant.term, 1).await);
     assert_eq!(next_hint(&mut hints).await, Some(Hint::Election(name("e"))));
-    assert_eq!(granted(b.acquire("e").await).term, term(2));
+    assert_eq!(granted(b.acquire("e", 1).await).term, term(2));
     // The thread of a dropped handle ends, and what it held goes on.
     drop((two, b));
-    let sight = refused(a.acquire("e").await);
+    let sight = refused(a.acquire("e", 1).await);
     assert_eq!(sight.lease.unwrap().holder.label(), "b");
 }
 
@@ -172,7 +172,7 @@ async fn a_writer_that_is_stopped_in_the_middle_makes_outcomes_unknown_and_is_na
     let config = SqliteConfig::new(&path).with_busy_timeout(Duration::from_millis(20));
     let store = config.open().unwrap();
     let me = Player::new(&store, "me", 1);
-    let grant = granted(me.acquire("e").await);
+    let grant = granted(me.acquire("e", 1).await);
     let stuck = rusqlite::Connection::open(&path).unwrap();
     stuck.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = unknown(me.renew("e", grant.term).await);
@@ -180,7 +180,7 @@ async fn a_writer_that_is_stopped_in_the_middle_makes_outcomes_unknown_and_is_na
     assert!(error.to_string().contains("has been writing to"), "{error}");
     assert!(error.to_string().starts_with("sqlite: renew: process"), "{error}");
     // Refusals and reads need no turn at writing.
-    refused(Player::new(&store, "other", 2).acquire("e").await);
+    refused(Player::new(&store, "other", 2).acquire("e", 1).await);
     stuck.execute_batch("ROLLBACK").unwrap();
     granted(me.renew("e", grant.term).await);
 }
@@ -194,13 +194,13 @@ async fn without_the_directory_of_hints_everything_still_works() {
     fs::remove_dir_all(directory.path().join("x.db-hints")).unwrap();
     let _more = store.hints();
     let me = Player::new(&store, "me", 1);
-    let grant = granted(me.acquire("e").await);
-    granted(me.release("e", grant.term).await);
-    assert_eq!(granted(Player::new(&store, "other", 2).acquire("e").await).term, term(2));
+    let grant = granted(me.acquire("e", 1).await);
+    granted(me.release("e", grant.term, 1).await);
+    assert_eq!(granted(Player::new(&store, "other", 2).acquire("e", 1).await).term, term(2));
 }
 
+#[needs(root)]
 #[tokio::test]
-#[ignore = "needs root: makes a pid namespace"]
 async fn needs_root_from_a_real_pid_namespace_nobody_is_proven_dead() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.db");
@@ -228,8 +228,8 @@ fn with_a_boot_id_of_its_own(directory: &std::path::Path) -> Command {
     command
 }
 
+#[needs(root)]
 #[tokio::test]
-#[ignore = "needs root: makes a mount namespace"]
 async fn needs_root_a_boot_id_of_a_container_ends_no_lease_of_the_host_nor_the_other_way_round() {
     let directory = tempfile::tempdir().unwrap();
     for path in ["host.db", "container.db"].map(|name| directory.path().join(name)) {

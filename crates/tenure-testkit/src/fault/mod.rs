@@ -11,10 +11,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tenure_core::sync::lock;
-use tenure_core::{
-    BoxFuture, Channels, Checkup, Clock, Elections, Error, ErrorKind, Hint, Hints, Ledger, Migrate,
-    Name, Op, Reply, Store, StoreInfo, Witness,
-};
+use tenure_core::{BoxFuture, Clock, Error, ErrorKind, Hint, Hints, Name, Op, Reply, Store};
 
 pub use self::faults::{Counts, Faults};
 use crate::util::yield_times;
@@ -192,33 +189,7 @@ impl<S: Store + ?Sized> Store for FaultStore<S> {
         Box::new(FaultHints { inner: self.inner.hints(), state, rng, made_up: false })
     }
 
-    fn info(&self) -> StoreInfo {
-        self.inner.info()
-    }
-
-    fn channels(&self) -> Option<&dyn Channels> {
-        self.inner.channels()
-    }
-
-    fn ledger(&self) -> Option<&dyn Ledger> {
-        self.inner.ledger()
-    }
-
-    fn elections(&self) -> Option<&dyn Elections> {
-        self.inner.elections()
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        self.inner.witness()
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        self.inner.checkup()
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        self.inner.migrate()
-    }
+    tenure_core::forward!(inner: info, faces);
 }
 
 impl<S: ?Sized> fmt::Debug for FaultStore<S> {

@@ -3,7 +3,10 @@ use std::pin::pin;
 use std::task::Waker;
 
 use tenure_core::sync::lock;
-use tenure_core::{CandidateId, Grant, NoHints, Term};
+use tenure_core::{
+    CandidateId, Channels, Checkup, Elections, Grant, Ledger, Migrate, NoHints, StoreInfo, Term,
+    Witness,
+};
 
 use super::*;
 

@@ -131,7 +131,6 @@ impl Dispatcher {
     /// Hands on what arrives until the reign is stepped down from.
     async fn serve(&mut self, reign: &Arc<Reign>, mut inbox: Box<dyn Inbox>) {
         let tasks = self.start_handlers(reign);
-        let mut phase = reign.phase.subscribe();
         let pulse = self.pulse.clone();
         let (mut hears, mut in_a_row) = (true, 0);
         loop {
@@ -139,7 +138,7 @@ impl Dispatcher {
                 // Arrivals come last: a flood of them keeps nothing else from being noticed.
                 biased;
                 never = pulse.answer() => match never {},
-                _ = phase.wait_for(|phase| *phase != Phase::Leading) => return,
+                _ = reign.phase.wait_for(|phase| *phase != Phase::Leading) => return,
                 Some((_, ended)) = self.workers.next() => worker_ended(&ended),
                 arrival = poll_fn(|cx| inbox.poll_next(cx)), if hears => match arrival {
                     Some(arrival) => self.arrived(arrival, &tasks),

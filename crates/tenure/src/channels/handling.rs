@@ -20,12 +20,7 @@ impl Handling {
         if !self.shared.is_here() {
             return Reason::NotRenewed;
         }
-        let mut phase = self.reign.phase.subscribe();
-        match phase.wait_for(|phase| *phase != Phase::Leading).await.map(|phase| *phase) {
-            Ok(Phase::Draining(reason) | Phase::Over(reason)) => reason,
-            // The sender lives in the reign that we hold.
-            Ok(Phase::Leading) | Err(_) => Reason::NotRenewed,
-        }
+        self.reign.phase.wait_for(|phase| *phase != Phase::Leading).await.reason()
     }
 
     pub(super) fn is_current(&self) -> bool {

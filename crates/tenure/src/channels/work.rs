@@ -194,13 +194,11 @@ impl Worker {
     }
 
     async fn stepped_down(&self) {
-        let mut phase = self.reign.phase.subscribe();
-        let _gone = phase.wait_for(|phase| *phase != Phase::Leading).await;
+        self.reign.phase.wait_for(|phase| *phase != Phase::Leading).await;
     }
 
     async fn over(&self) {
-        let mut phase = self.reign.phase.subscribe();
-        let _gone = phase.wait_for(|phase| matches!(phase, Phase::Over(_))).await;
+        self.reign.phase.wait_for(|phase| matches!(phase, Phase::Over(_))).await;
     }
 
     /// Runs the handler; `None` if trust has ended first.

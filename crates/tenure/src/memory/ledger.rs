@@ -1,6 +1,7 @@
 //! The cron ledger of the memory store: records in a map, judged under the lock of the leases.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tenure_core::{
@@ -12,7 +13,14 @@ use super::MemoryStore;
 
 /// All that is known of the ticks of all elections.
 #[derive(Default)]
-pub(crate) struct Ledgers(HashMap<Name, ElectionLedger>);
+pub(crate) struct Ledgers {
+    elections: HashMap<Name, ElectionLedger>,
+    /// What shows the time of day, if not the system.
+    pub(super) wall: Option<Wall>,
+}
+
+/// The time of day, in milliseconds since 1970.
+pub(super) type Wall = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// The ticks of one election.
 #[derive(Default)]
@@ -29,14 +37,14 @@ impl Ledgers {
         term: Term,
         steps: &[LedgerStep],
     ) -> Vec<Marked> {
-        let ledger = self.0.entry(election.clone()).or_default();
-        let now = unix_ms();
+        let now = self.unix_ms();
+        let ledger = self.elections.entry(election.clone()).or_default();
         steps.iter().map(|step| ledger.step(term, now, step)).collect()
     }
 
     fn request(&mut self, election: &Name, job: &str) -> Tick {
-        let ledger = self.0.entry(election.clone()).or_default();
-        let mut tick = Tick::new(job, unix_ms());
+        let mut tick = Tick::new(job, self.unix_ms());
+        let ledger = self.elections.entry(election.clone()).or_default();
         // At no whole second: a schedule has those.
         while ledger.records.contains_key(&tick) || tick.scheduled_unix_ms % 1_000 == 0 {
             tick.scheduled_unix_ms += 1;
@@ -48,8 +56,9 @@ impl Ledgers {
     }
 
     fn once(&mut self, election: &Name, term: Term, step: &OnceStep) -> OnceMark {
-        let keys = &mut self.0.entry(election.clone()).or_default().keys;
-        let (mark, record) = decide_once(keys.get(step.key()), term, Some(unix_ms()), step);
+        let now = self.unix_ms();
+        let keys = &mut self.elections.entry(election.clone()).or_default().keys;
+        let (mark, record) = decide_once(keys.get(step.key()), term, Some(now), step);
         if let Some(record) = record {
             keys.insert(record.key.clone(), record);
         }
@@ -57,11 +66,11 @@ impl Ledgers {
     }
 
     fn once_record(&self, election: &Name, key: &str) -> Option<OnceRecord> {
-        self.0.get(election)?.keys.get(key).cloned()
+        self.elections.get(election)?.keys.get(key).cloned()
     }
 
     fn once_history(&self, election: &Name, limit: usize) -> Vec<OnceRecord> {
-        let keys = self.0.get(election).map(|ledger| ledger.keys.values());
+        let keys = self.elections.get(election).map(|ledger| ledger.keys.values());
         let mut all: Vec<OnceRecord> = keys.into_iter().flatten().cloned().collect();
         all.sort_by_key(|record| std::cmp::Reverse(record.claimed_unix_ms));
         all.truncate(limit);
@@ -80,7 +89,7 @@ impl Ledgers {
     }
 
     fn latest(&self, election: &Name) -> Vec<JobProgress> {
-        let latest = self.0.get(election).map(|ledger| ledger.latest.values());
+        let latest = self.elections.get(election).map(|ledger| ledger.latest.values());
         latest.into_iter().flatten().cloned().collect()
     }
 
@@ -92,8 +101,12 @@ impl Ledgers {
     }
 
     fn select(&self, election: &Name, wanted: impl Fn(&TickRecord) -> bool) -> Vec<TickRecord> {
-        let records = self.0.get(election).map(|ledger| ledger.records.values());
+        let records = self.elections.get(election).map(|ledger| ledger.records.values());
         records.into_iter().flatten().filter(|record| wanted(record)).cloned().collect()
+    }
+
+    fn unix_ms(&self) -> i64 {
+        self.wall.as_ref().map_or_else(unix_ms, |wall| wall())
     }
 }
 

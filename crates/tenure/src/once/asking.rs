@@ -27,9 +27,9 @@ async fn patience(election: &Election, wait: Option<Duration>) {
         Some(wait) => return shared.clock.sleep_until(shared.clock.now() + wait).await,
     }
     // Until somebody else is seen to lead, or this instance is not elected at once.
-    let mut status = shared.status.subscribe();
     let began = shared.clock.now();
-    let another_leads = status
+    let another_leads = shared
+        .status
         .wait_for(|status| status.leader.as_ref().is_some_and(|(_, seen_at)| *seen_at >= began));
     tokio::select! {
         biased;

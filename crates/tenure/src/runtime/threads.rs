@@ -22,24 +22,8 @@ impl Runtime for Threads {
     }
 
     fn start(&self, part: Part) -> Result<(), Error> {
-        let Part { name, calls_user_code, log, run } = part;
-        let work: Box<dyn FnOnce() + Send> = if calls_user_code {
-            Box::new(move || block_on(run))
-        } else {
-            let runtime = Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.map_err(|error| cannot_start(name, error))?;
-            Box::new(move || {
-                runtime.block_on(run);
-                // Calls that hang must not keep the thread.
-                runtime.shutdown_background();
-            })
-        };
-        let work = move || match log {
-            Some(log) => tracing::dispatcher::with_default(&log, work),
-            None => work(),
-        };
-        let started = thread::Builder::new().name(name.to_owned()).spawn(work);
-        started.map(drop).map_err(|error| cannot_start(name, error))
+        let thread = thread::Builder::new().name(part.name.to_owned());
+        start_on(part, |work| thread.spawn(work).map(drop))
     }
 
     fn tasks(&self) -> Option<Spawner> {
@@ -58,6 +42,46 @@ impl Runtime for Threads {
 impl Spawn for Handle {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         drop(Handle::spawn(self, task));
+    }
+}
+
+/// Starts a part on a thread, as `spawn` makes them.
+fn start_on(
+    part: Part,
+    spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> std::io::Result<()>,
+) -> Result<(), Error> {
+    let Part { name, calls_user_code, log, run } = part;
+    let work: Box<dyn FnOnce() + Send> = if calls_user_code {
+        Box::new(move || block_on(run))
+    } else {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let place = Place(Some(runtime.map_err(|error| cannot_start(name, error))?));
+        Box::new(move || place.run(run))
+    };
+    let work = move || match log {
+        Some(log) => tracing::dispatcher::with_default(&log, work),
+        None => work(),
+    };
+    spawn(Box::new(work)).map_err(|error| cannot_start(name, error))
+}
+
+/// A runtime that nobody waits for when it is dropped: calls that hang must not keep its thread.
+/// And if that thread can't be spawned it is dropped inside async code, where waiting is a panic.
+struct Place(Option<tokio::runtime::Runtime>);
+
+impl Place {
+    fn run(self, work: BoxFuture<'static, ()>) {
+        if let Some(runtime) = &self.0 {
+            runtime.block_on(work);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -101,9 +125,22 @@ impl Wake for Signal {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use tokio::sync::oneshot;
 
     use super::*;
+
+    /// Elections are built inside async code, and what was to run on the thread is dropped there.
+    #[tokio::test]
+    async fn a_thread_that_cannot_be_spawned_is_an_error() {
+        for part in [Part::new("tenure-test", async {}), Part::for_user_code("t", async {})] {
+            let full = |_| Err(io::Error::from(io::ErrorKind::WouldBlock));
+            let error = start_on(part, full).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.message().contains("raise the limits"), "{error}");
+        }
+    }
 
     #[test]
     fn a_part_that_calls_user_code_is_in_no_runtime_and_the_others_are_in_one() {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use tenure_core::{Action, Error, Input, Term, Time};
 
-use super::{Io, Slot};
+use super::{Io, Slot, Wish};
 use crate::Event;
 use crate::channels::{Order, too_slow};
 use crate::relay::Notice;
@@ -77,7 +77,7 @@ impl Slot {
                 Some(error)
             }
         };
-        self.answer_first(failed.as_ref());
+        self.answer_first(Wish::Campaign, failed.as_ref());
     }
 
     pub(crate) fn listening_is_overdue(&mut self, now: Time, io: &mut Io<'_>) {

@@ -1,10 +1,40 @@
 //! What those who hold handles want of an election, and telling them when it is done.
 
-use tenure_core::{Input, Term, Time};
+use tenure_core::{Error, Input, Op, Outcome, Term, Time};
 
 use super::{Done, Io, Slot, Wish};
 use crate::Event;
 use crate::sabotage::Fault;
+
+/// What a call is an attempt at, seen from those who wait for the first one.
+#[derive(Clone, Copy)]
+pub(super) enum Attempt {
+    /// A lease that is held, or was: nobody waits for that.
+    None,
+    Look,
+    Acquire,
+}
+
+impl Attempt {
+    pub(super) fn of(op: &Op) -> Attempt {
+        match op {
+            Op::Acquire { .. } => Attempt::Acquire,
+            Op::Read { .. } => Attempt::Look,
+            _ => Attempt::None,
+        }
+    }
+
+    /// The most that was attempted with this answer. A look at a lease that is held, or one that
+    /// failed, is as good as an acquire that is refused or fails; one at a vacant lease is followed
+    /// by an acquire.
+    pub(super) fn comes_to(self, outcome: &Outcome) -> Wish {
+        match (self, outcome) {
+            (Attempt::None, _) => Wish::Rest,
+            (Attempt::Look, Outcome::Seen(sight)) if sight.lease.is_none() => Wish::Observe,
+            (Attempt::Look | Attempt::Acquire, _) => Wish::Campaign,
+        }
+    }
+}
 
 impl Slot {
     /// Campaigns or withdraws, as those who hold handles want.
@@ -22,13 +52,18 @@ impl Slot {
             return;
         }
         self.wish = wish;
+        self.attempted = self.attempted.min(wish);
+        self.meter.takes_part(wish == Wish::Campaign);
         let input = match wish {
             Wish::Rest => Input::Withdraw,
             Wish::Observe => Input::Observe,
             Wish::Campaign => {
                 self.tell(&Event::Campaigning);
-                // A withdrawal that is taken back has no end that could be waited for.
-                self.finish_vacating(Ok(()));
+                // A withdrawal that is taken back before there was anything to give back has no end
+                // that could be waited for. A reign that winds up does so all the same.
+                if self.machine.ending().is_none() {
+                    self.finish_vacating(Ok(()));
+                }
                 Input::Campaign
             }
         };
@@ -46,15 +81,27 @@ impl Slot {
     }
 
     fn first_attempt(&mut self, now: Time, wish: Wish, done: Done, io: &mut Io<'_>) {
-        if self.wish == wish && self.shared.status.borrow().store_answers.is_some() {
+        if self.wish >= wish && self.attempted >= wish {
             self.announcer.done(done, Ok(()));
             return;
         }
-        self.first_reply.push(done);
+        self.first_reply.push((wish, done));
         self.follow_wishes(now, io);
         if self.overrun().is_some() && !self.shared.faults.has(Fault::ForgetsFirstReply) {
             // The attempt comes when the work of the last reign has ended, if it ever does.
-            self.answer_first(None);
+            self.answer_first(Wish::Campaign, None);
+        }
+    }
+
+    /// Tells those who wait for the first attempt at something up to this.
+    pub(super) fn answer_first(&mut self, attempted: Wish, error: Option<&Error>) {
+        self.attempted = self.attempted.max(attempted.min(self.wish));
+        for (_, done) in self.first_reply.extract_if(.., |(wish, _)| *wish <= attempted) {
+            let result = match error {
+                Some(error) if !error.is_retryable() => Err(error.clone()),
+                _ => Ok(()),
+            };
+            self.announcer.done(done, result);
         }
     }
 
@@ -84,7 +131,10 @@ impl Slot {
         let stops = u64::from(!self.shared.faults.has(Fault::StopForgetsCampaign));
         self.change_status(|status| status.stops += stops);
         let idle = self.wish == Wish::Rest && self.machine.is_out();
-        self.wish = Wish::Rest;
+        // There will be no attempt.
+        self.answer_first(Wish::Campaign, None);
+        (self.wish, self.attempted) = (Wish::Rest, Wish::Rest);
+        self.meter.takes_part(false);
         if idle {
             self.announcer.done(done, Ok(()));
             return;

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::core::{
-    Acknowledged, BoxFuture, ChannelBacklog, Channels, Checkup, DeadLetter, Elections, Error,
-    ErrorKind, Hints, Inbox, Ledger, Limits, Migrate, Name, Op, Post, Posted, Reply, Store,
-    StoreInfo, Taken, Term, Witness,
+    Acknowledged, BoxFuture, ChannelBacklog, Channels, DeadLetter, Error, ErrorKind, Inbox, Limits,
+    Name, Op, Post, Posted, Reply, Store, Taken, Term,
 };
 use tenure::{Candidate, Election, Event, MemoryStore, Message, Messenger};
 use tokio::sync::{Notify, mpsc};
@@ -593,37 +592,11 @@ impl Store for Carrier {
         })
     }
 
-    fn hints(&self) -> Box<dyn Hints> {
-        self.inner.hints()
-    }
-
-    fn info(&self) -> StoreInfo {
-        self.inner.info()
-    }
-
     fn channels(&self) -> Option<&dyn Channels> {
         Some(self)
     }
 
-    fn ledger(&self) -> Option<&dyn Ledger> {
-        None
-    }
-
-    fn elections(&self) -> Option<&dyn Elections> {
-        None
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        None
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        None
-    }
+    tenure::core::forward!(inner: hints, info, ledger, elections, witness, checkup, migrate);
 }
 
 impl Channels for Carrier {

@@ -1,5 +1,7 @@
 //! Watching an election without taking part in it.
 
+use std::time::Duration;
+
 use tenure::Event;
 
 use crate::common::{TTL, World, event};
@@ -67,4 +69,16 @@ async fn how_long_the_lease_lasts_is_known_though_nothing_changes_hands() {
     assert!(left() < told, "it counts down");
     world.pass_until(|| world.now() >= started + TTL + TTL / 2).await;
     assert!(leader.is_leader() && !left().is_zero(), "and starts again with each renewal seen");
+}
+
+#[tokio::test]
+async fn observing_what_takes_part_already_waits_for_nothing() {
+    let world = World::new();
+    let leader = world.election("a").start().await.unwrap();
+    let follower = world.election("b").start().await.unwrap();
+    // No time passes, so the store is asked nothing more.
+    for election in [&leader, &follower] {
+        let observed = tokio::time::timeout(Duration::from_secs(10), election.observe()).await;
+        observed.expect("it is answered").unwrap();
+    }
 }

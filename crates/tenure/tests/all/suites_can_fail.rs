@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use tenure::MemoryStore;
 use tenure_core::{
-    Acknowledged, BoxFuture, ChannelBacklog, Channels, Checkup, Clock as _, DeadLetter, Elections,
-    Error, Hints, Inbox, JobProgress, Ledger, LedgerStep, Limits, Marked, Migrate, Name, NoHints,
-    OnceMark, OnceRecord, OnceStep, Op, Post, Posted, Reply, Store, StoreInfo, Taken, Term, Tick,
-    TickRecord, Time, Transactions, Witness,
+    Acknowledged, BoxFuture, ChannelBacklog, Channels, Clock as _, DeadLetter, Error, Hints, Inbox,
+    JobProgress, Ledger, LedgerStep, Limits, Marked, Name, NoHints, OnceMark, OnceRecord, OnceStep,
+    Op, Post, Posted, Reply, Store, Taken, Term, Tick, TickRecord, Time, Transactions,
 };
 use tenure_testkit::ManualClock;
 use tenure_testkit::conformance::Subject;
@@ -191,10 +190,6 @@ impl Store for Broken {
         }
     }
 
-    fn info(&self) -> StoreInfo {
-        self.inner.info()
-    }
-
     fn channels(&self) -> Option<&dyn Channels> {
         Some(self)
     }
@@ -203,21 +198,7 @@ impl Store for Broken {
         Some(self)
     }
 
-    fn elections(&self) -> Option<&dyn Elections> {
-        None
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        None
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        None
-    }
+    tenure_core::forward!(inner: info, elections, witness, checkup, migrate);
 }
 
 impl Channels for Broken {

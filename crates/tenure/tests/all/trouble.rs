@@ -15,7 +15,7 @@ use crate::common::{Mined, Mood, TTL, World, event, eventually};
 /// How long the tests wait for what ought to happen at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+fn poll_once<F: Future + ?Sized>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -99,6 +99,80 @@ async fn stopping_again_while_the_work_still_runs_is_answered_and_so_is_starting
     assert!(!election.is_leader(), "not while the old work runs");
     drop(tenure);
     world.pass_until(|| election.is_leader()).await;
+}
+
+/// Whoever starts is answered by an attempt of its own, and not by an answer to what was asked
+/// before it: a release of the last reign, a look of an observer.
+#[tokio::test]
+async fn starting_waits_for_its_own_attempt() {
+    for before in ["release", "read"] {
+        let world = World::new();
+        let (candidate, store) = world.candidate("a");
+        let election = candidate.election("invoices").ttl(TTL).at_once().build().unwrap();
+        if before == "release" {
+            election.start().await.unwrap();
+        }
+        store.set(Mood::Holding(before));
+        let mut first: std::pin::Pin<Box<dyn Future<Output = _>>> = match before {
+            "release" => Box::pin(election.stop()),
+            _ => Box::pin(election.observe()),
+        };
+        assert!(poll_once(first.as_mut()).is_pending());
+        let asked = |verb| store.verbs().last() == Some(&verb);
+        eventually(before, || asked(before)).await;
+        let mut starting = Box::pin(election.start());
+        assert!(poll_once(starting.as_mut()).is_pending());
+        candidate.synchronize().await;
+        store.set(Mood::Holding("acquire"));
+        world.pass_until(|| asked("acquire")).await;
+        candidate.synchronize().await;
+        assert!(poll_once(starting.as_mut()).is_pending(), "the {before} answered it");
+        store.set(Mood::Well);
+        tokio::time::timeout(PATIENCE, starting).await.expect("it is answered").unwrap();
+        assert!(election.is_leader(), "a lone instance leads when start returns");
+        tokio::time::timeout(PATIENCE, first).await.expect("it is answered").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_is_stopped_before_its_attempt_is_answered() {
+    let world = World::new();
+    let (candidate, store) = world.candidate("a");
+    let election = candidate.election("invoices").ttl(TTL).at_once().start().await.unwrap();
+    store.set(Mood::Holding("release"));
+    let mut first = Box::pin(election.stop());
+    assert!(poll_once(first.as_mut()).is_pending());
+    eventually("a release", || store.verbs().last() == Some(&"release")).await;
+    let mut starting = Box::pin(election.start());
+    assert!(poll_once(starting.as_mut()).is_pending());
+    let mut second = Box::pin(election.stop());
+    assert!(poll_once(second.as_mut()).is_pending());
+    candidate.synchronize().await;
+    store.set(Mood::Well);
+    for answer in [first as std::pin::Pin<Box<dyn Future<Output = _>>>, starting, second] {
+        tokio::time::timeout(PATIENCE, answer).await.expect("it is answered").unwrap();
+    }
+    assert!(!election.is_leader());
+}
+
+#[tokio::test]
+async fn a_campaign_does_not_tell_whoever_stops_that_the_work_has_ended() {
+    let world = World::new();
+    let (candidate, _) = world.candidate("a");
+    let election = candidate.election("invoices").ttl(TTL).at_once().build().unwrap();
+    let tenure = election.campaign().await.unwrap();
+    let mut stopping = Box::pin(election.stop());
+    assert!(poll_once(stopping.as_mut()).is_pending());
+    candidate.synchronize().await;
+    let mut again = Box::pin(election.campaign());
+    assert!(poll_once(again.as_mut()).is_pending());
+    candidate.synchronize().await;
+    assert!(poll_once(stopping.as_mut()).is_pending(), "it was told so while the work drains");
+    let term = tenure.term();
+    drop(tenure);
+    tokio::time::timeout(PATIENCE, stopping).await.expect("it is answered").unwrap();
+    let next = tokio::time::timeout(PATIENCE, again).await.expect("it leads").unwrap();
+    assert!(next.term() > term);
 }
 
 #[tokio::test]

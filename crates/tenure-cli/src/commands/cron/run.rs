@@ -34,7 +34,7 @@ pub(crate) async fn run(
     let commands = CommandSet::new(&election, told, (choice, &opened), out)?;
     presence.show(&election, out)?;
     let (told, name) = (out.clone(), election.name().clone());
-    let cron = Cron::builder(&election, opened.store.clone())
+    let cron = Cron::builder(&election)
         .jobs(jobs(&options.jobs, &commands))
         .on_event(move |event| tell(&told, &name, event))
         .build()?;

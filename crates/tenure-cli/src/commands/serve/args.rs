@@ -22,6 +22,8 @@ use crate::options::{Candidacy, names};
 /// a 200 the lease is kept for the drain when leadership is given up, unless the client says
 /// that it is done: POST /elections/NAME/done.
 ///
+/// It answers from its start on, also if the store is away then.
+///
 /// TERM or Ctrl-C: /leader answers 503, then leadership is given up, then it ends. HUP reads the
 /// token file again. Under systemd it tells when it is ready and that it is alive, and takes the
 /// sockets that systemd opened.
@@ -33,7 +35,7 @@ pub(crate) struct ServeArgs {
     elections: Vec<String>,
 
     /// An election to watch without taking part [default without --election: all that the store
-    /// knows]
+    /// knows, also those that begin later]
     #[arg(long = "observe", value_name = "NAME")]
     observed: Vec<String>,
 
@@ -144,6 +146,11 @@ impl TryFrom<ServeArgs> for ServeOptions {
 }
 
 impl ServeOptions {
+    /// Whether everything that the store knows of is to be watched.
+    pub(crate) fn discovers(&self) -> bool {
+        self.elections.is_empty() && self.observed.is_empty()
+    }
+
     /// An address that others can reach needs a token, or somebody who says that it does not.
     pub(crate) fn check_reach(&self, at: &Listen) -> Result<(), Failure> {
         if at.is_private() || self.token.is_some() || self.insecure {

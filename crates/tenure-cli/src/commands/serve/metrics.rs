@@ -1,14 +1,19 @@
 //! The recorder that `/metrics` renders.
 
 use anyhow::Context as _;
+use metrics::{Unit, describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::exit::Failure;
+use crate::wall;
 
 /// From a quick local store to one that hardly answers.
 const RENEWAL_S: [f64; 11] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 /// From a clean hand-over to a lease that had to run out.
 const GAP_S: [f64; 11] = [0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 90.0, 600.0];
+
+/// As every exporter names it. It tells a process from the one before, which no counter does.
+const STARTED: &str = "process_start_time_seconds";
 
 /// Installs the recorder of this process.
 pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
@@ -21,5 +26,7 @@ pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
         .install_recorder()
         .context("there is a recorder of metrics already")?;
     tenure::describe_metrics();
+    describe_gauge!(STARTED, Unit::Seconds, "When this process began, in Unix time.");
+    gauge!(STARTED).set(wall::now().as_millisecond() as f64 / 1e3);
     Ok(handle)
 }

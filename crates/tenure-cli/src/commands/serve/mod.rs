@@ -1,25 +1,33 @@
 //! `tenure serve`: takes part, and answers over HTTP who leads.
 
 mod args;
+mod asking;
 pub(super) mod metrics;
+mod roster;
 mod systemd;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use metrics_exporter_prometheus::PrometheusHandle;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tenure::{Candidate, Election, Event, Name, Reason};
-use tenure_http::{Listen, Listener, Server, Sidecar, Token};
-use tokio::sync::oneshot;
+use tenure::Election;
+use tenure_http::{Limits, Listen, Listener, Server, Sidecar, Token};
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 pub(crate) use self::args::{ServeArgs, ServeOptions, token_from_environment};
-use super::{Narration, OPEN_AGAIN, in_time, note_default_store, open_patiently, pause};
+use self::asking::{Asking, News};
+use self::roster::Roster;
+use super::{note_default_store, pause};
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Output};
+use crate::output::Output;
 use crate::signals::{Signals, Told};
-use crate::store::{Opened, StoreChoice};
+use crate::store::StoreChoice;
 use crate::systemd::Notifier;
 
+/// How long the store has to answer before it is said where this process listens.
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
 /// How often what the recorder has gathered is put in order.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
@@ -29,46 +37,30 @@ pub(crate) async fn run(
     choice: &StoreChoice,
     out: &Output,
 ) -> Result<Exit, Failure> {
-    let notifier = Notifier::from_env();
-    raise_descriptors();
+    let notifier = Arc::new(Notifier::from_env());
+    let limits = Limits::default().within_descriptors(raise_descriptors());
     // Before anything is held, so that a port in use costs nothing.
     let listeners = listen(options)?;
     let recorder = metrics::install()?;
     let mut signals = Signals::of_candidate(out)?;
     note_default_store(choice, out);
-    let opened = tokio::select! {
-        opened = open_patiently(choice, out) => opened?,
+    let mut asking = Asking::start(choice, options.discovers(), out);
+    // What is wrong with the store is told before anybody is told where to ask.
+    let first = tokio::select! {
+        first = asking.next() => Some(first?),
+        () = pause(FIRST_ANSWER) => None,
         _ = signals.end() => return Ok(Exit::DONE),
     };
-    let mut narration = Narration::new();
-    let elections = tokio::select! {
-        elections = elections(options, &opened, out) => elections?,
-        _ = signals.end() => return Ok(Exit::DONE),
-    };
-    let mut all = Vec::with_capacity(elections.len());
-    let mut builder = Sidecar::builder();
-    for (election, _) in &elections {
-        let (name, at_once) = (election.name().clone(), options.candidacy.at_once);
-        narration.follow(election, out, move |event| {
-            sentence(event, at_once).map(|sentence| format!("{name}: {sentence}"))
-        });
-        builder = builder.election(election.clone());
-        all.push(election.clone());
-    }
     let at: Vec<&Listen> = listeners.iter().map(Listener::at).collect();
-    builder = builder.token_for_reading(options.guards_reading(&at));
-    if let Some(token) = &options.token {
-        builder = builder.token(token.clone());
-    }
-    for host in &options.hosts {
-        builder = builder.host(host.clone());
-    }
-    let handle = recorder.clone();
-    let sidecar = builder.metrics(move || handle.render()).build()?;
+    let sidecar = sidecar(options, &at, recorder.clone())?;
     for at in at {
         out.say(&format!("listening on {at}"));
     }
     let (end, ended) = oneshot::channel::<()>();
+    let mut server = JoinSet::new();
+    server.spawn(Server::new(sidecar.clone()).limits(limits).run(listeners, async {
+        let _gone = ended.await;
+    }));
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         loop {
@@ -76,42 +68,57 @@ pub(crate) async fn run(
             recorder.run_upkeep();
         }
     });
-    let mut server = JoinSet::new();
-    let serving = Server::new(sidecar.clone());
-    server.spawn(serving.run(listeners, async {
-        let _gone = ended.await;
-    }));
-    let exit = take_part(options, elections, &sidecar, &notifier, &mut signals, out).await;
+    let (shown, alive) = watch::channel(Vec::new());
+    tasks.spawn(tell_alive(notifier.clone(), alive));
+    let mut roster = Roster::new(options, sidecar.clone(), shown, out);
+    let exit = take_part(options, &mut roster, (first, asking), &notifier, &mut signals, out).await;
     drop(end);
     while server.join_next().await.is_some() {}
-    drop(all);
+    tasks.shutdown().await;
+    let narration = roster.into_narration();
     drop(sidecar);
     narration.finish().await;
     exit
 }
 
+/// What answers; it knows of no election yet.
+fn sidecar(
+    options: &ServeOptions,
+    at: &[&Listen],
+    recorder: PrometheusHandle,
+) -> Result<Sidecar, Failure> {
+    let mut builder = Sidecar::builder().waiting().token_for_reading(options.guards_reading(at));
+    if let Some(token) = &options.token {
+        builder = builder.token(token.clone());
+    }
+    for host in &options.hosts {
+        builder = builder.host(host.clone());
+    }
+    Ok(builder.metrics(move || recorder.render()).build()?)
+}
+
+/// Gives systemd signs of life, whatever else goes on.
+async fn tell_alive(notifier: Arc<Notifier>, elections: watch::Receiver<Vec<Election>>) {
+    loop {
+        let elections = elections.borrow().clone();
+        notifier.alive(&elections).await;
+    }
+}
+
 /// Lets this process have as many descriptors as it may: the usual 1,024 are fewer than the
-/// connections that it takes. It has no children that would inherit that.
-fn raise_descriptors() {
+/// connections that it takes. It has no children that would inherit that. Tells how many it has.
+fn raise_descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::debug!(%error, "the limit on descriptors stays as it is");
     }
+    descriptors()
 }
 
-/// What people are told; also for how long a lease is kept for those who were told 200 before.
-fn sentence(event: &Event, at_once: bool) -> Option<String> {
-    match event {
-        Event::Draining { term, reason: Reason::Resigned | Reason::Asked, left } if !at_once => {
-            let left = output::show_short(*left);
-            Some(format!(
-                "leading as term {term} no more; if a 200 told somebody so, the lease is kept \
-                 until they POST done, at most for {left}"
-            ))
-        }
-        event => output::sentence(event),
-    }
+/// How many descriptors this process may have.
+pub(super) fn descriptors() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// The sockets of systemd if it opened any, else those that were asked for.
@@ -130,130 +137,76 @@ fn listen(options: &ServeOptions) -> Result<Vec<Listener>, Failure> {
     Ok(listeners)
 }
 
-/// All elections, each with whether it is taken part in.
-async fn elections(
-    options: &ServeOptions,
-    opened: &Opened,
-    out: &Output,
-) -> Result<Vec<(Election, bool)>, Failure> {
-    let candidacy = &options.candidacy;
-    let mut builder = Candidate::builder(opened.store.clone());
-    if let Some(label) = &candidacy.label {
-        builder = builder.label(label);
-    }
-    let candidate = builder.build()?;
-    let mut observed = options.observed.clone();
-    if options.elections.is_empty() && observed.is_empty() {
-        observed = known(opened, out).await?;
-        observed.retain(|name| match args::check_reachable(name) {
-            Ok(()) => true,
-            Err(failure) => {
-                out.warn(&failure.error.to_string());
-                false
-            }
-        });
-    }
-    let wanted = options.elections.iter().map(|name| (name, true));
-    let wanted = wanted.chain(observed.iter().map(|name| (name, false)));
-    let mut elections = Vec::new();
-    for (name, takes_part) in wanted {
-        let timing = candidacy.timing;
-        let mut builder = candidate
-            .election(name.as_str())
-            .ttl(timing.ttl)
-            .renew_every(timing.renew_every)
-            .margin(timing.margin)
-            .drain(timing.drain)
-            .per_election_metrics(options.metrics_per_election);
-        if let Some(metadata) = &candidacy.metadata {
-            builder = builder.metadata(metadata.as_str());
-        }
-        if candidacy.at_once {
-            builder = builder.at_once();
-        }
-        elections.push((builder.build()?, takes_part));
-    }
-    Ok(elections)
-}
-
-/// All elections that the store knows of, as soon as it tells them: one that is away at the start
-/// is waited for, as it is later.
-async fn known(opened: &Opened, out: &Output) -> Result<Vec<Name>, Failure> {
-    let mut said = false;
-    loop {
-        match in_time(opened.elections()).await.flatten() {
-            Err(error) if error.is_retryable() => {
-                if !said {
-                    out.warn(&format!(
-                        "nothing is served yet, because the store does not tell its elections; \
-                         trying again: {error}"
-                    ));
-                    said = true;
-                }
-                pause(OPEN_AGAIN).await;
-            }
-            known => return Ok(known?),
-        }
-    }
-}
-
 /// Takes part until a signal asks to end: then 503 first, then the leases are given back.
 async fn take_part(
     options: &ServeOptions,
-    elections: Vec<(Election, bool)>,
-    sidecar: &Sidecar,
+    roster: &mut Roster,
+    (first, mut asking): (Option<News>, Asking),
     notifier: &Notifier,
     signals: &mut Signals,
     out: &Output,
 ) -> Result<Exit, Failure> {
-    let mut starting = JoinSet::new();
-    for (election, takes_part) in &elections {
-        let (election, takes_part) = (election.clone(), *takes_part);
-        starting.spawn(async move {
-            if takes_part { election.start().await } else { election.observe().await }
-        });
+    let mut ready = Ready { notifier, told: false };
+    if let Some(first) = first {
+        ready.hear(&first);
+        roster.take(first)?;
     }
-    let elections: Vec<Election> = elections.into_iter().map(|(election, _)| election).collect();
-    let mut ready = false;
     loop {
         tokio::select! {
-            Some(started) = starting.join_next() => match started {
-                Ok(started) => started?,
-                Err(error) => return Err(anyhow::Error::from(error).into()),
+            started = roster.started() => {
+                started?;
+                if roster.is_complete() {
+                    ready.tell("answering who leads");
+                }
             },
             told = signals.next() => match told {
                 Told::End(_) => break,
                 Told::Pass(signal) if signal == crate::process::Signal::HUP => {
-                    read_token_again(options, sidecar, out);
+                    read_token_again(options, roster.sidecar(), out);
                 }
                 Told::Pass(_) => {}
             },
-            () = notifier.alive(&elections) => {}
-        }
-        if !ready && starting.is_empty() {
-            ready = true;
-            notifier.tell("READY=1\nSTATUS=answering who leads");
+            news = asking.next() => {
+                let news = news?;
+                ready.hear(&news);
+                roster.take(news)?;
+            },
         }
     }
+    drop(asking);
     notifier.tell("STOPPING=1\nSTATUS=giving leadership up");
-    sidecar.start_draining();
+    roster.sidecar().start_draining();
     let giving_up = async {
         pause(options.grace).await;
-        let mut stopping = JoinSet::new();
-        for election in elections {
-            stopping.spawn(async move { election.stop().await });
-        }
-        while let Some(stopped) = stopping.join_next().await {
-            if let Ok(Err(error)) = stopped {
-                out.warn(&error.to_string());
-            }
-        }
+        roster.stop().await;
     };
     tokio::select! {
         () = giving_up => {}
         _ = signals.end() => {}
     }
     Ok(Exit::DONE)
+}
+
+/// Tells systemd that this process answers: when it has taken its part, or when the store keeps it
+/// waiting, which is no reason to be ended.
+struct Ready<'a> {
+    notifier: &'a Notifier,
+    told: bool,
+}
+
+impl Ready<'_> {
+    fn hear(&mut self, news: &News) {
+        match news {
+            News::Waiting => self.tell("waiting for the store"),
+            News::Listed(names) if names.is_empty() => self.tell("answering who leads"),
+            News::Opened(_) | News::Listed(_) => {}
+        }
+    }
+
+    fn tell(&mut self, status: &str) {
+        let ready = if std::mem::replace(&mut self.told, true) { "" } else { "READY=1\n" };
+        self.notifier.tell(&format!("{ready}STATUS={status}"));
+    }
 }
 
 /// After a HUP. A file that can't be used changes nothing.

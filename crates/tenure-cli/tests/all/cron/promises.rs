@@ -141,8 +141,8 @@ fn sqlite_transactional() {
     transactional_on_sqlite(SHORT);
 }
 
+#[needs(long)]
 #[test]
-#[ignore = "takes six minutes"]
 fn long_sqlite_keeps_all_promises() {
     at_most_once(None, LONG);
     at_least_once(None, LONG);
@@ -157,20 +157,20 @@ fn on_postgres(scheme: &str, size: (usize, usize)) {
     transactional_on_postgres(&base, &url, &schema, size);
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_all_promises_are_kept() {
     on_postgres("postgres", SHORT);
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_all_promises_are_kept_with_advisory_locks() {
     on_postgres("postgres+advisory", SHORT);
 }
 
+#[needs(long, postgres)]
 #[test]
-#[ignore = "takes twelve minutes, on PostgreSQL"]
 fn long_postgres_keeps_all_promises() {
     on_postgres("postgres", LONG);
     on_postgres("postgres+advisory", LONG);
@@ -183,14 +183,14 @@ fn on_redis(size: (usize, usize)) {
     at_least_once(Some(&format!("{url}&prefix=b:")), size);
 }
 
+#[needs(redis)]
 #[test]
-#[ignore = "needs redis-server"]
 fn needs_redis_promises_are_kept() {
     on_redis(SHORT);
 }
 
+#[needs(long, redis)]
 #[test]
-#[ignore = "takes four minutes, on Redis"]
 fn long_redis_keeps_promises() {
     on_redis(LONG);
 }

@@ -126,8 +126,8 @@ fn a_command_that_is_stopped_or_loses_its_guardian_is_told_of() {
 }
 
 /// On SQLite the guardian would give it back, and hide that nobody else did.
+#[needs(redis)]
 #[test]
-#[ignore = "needs redis-server"]
 fn needs_redis_a_second_signal_kills_the_commands_and_gives_the_lease_back() {
     let redis = servers::redis();
     let script = "trap 'echo @deaf' TERM; echo @main $$; while :; do sleep 0.02; done";

@@ -7,8 +7,8 @@ use tenure_testbed::fake_wall_clock;
 
 use super::fleet::{CandidateEvent, Fleet, Role, TTL, wall};
 
+#[needs(faketime)]
 #[test]
-#[ignore = "needs libfaketime (Debian package faketime)"]
 fn needs_faketime_a_wall_clock_stepped_by_an_hour_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("wall-clock");

@@ -22,8 +22,8 @@ fn one_leads_at_a_time_over_resignations_kills_and_freezes() {
     run(&Plan { clean: 5, kill_9: 5, freeze: 3 });
 }
 
+#[needs(long)]
 #[test]
-#[ignore = "takes minutes: 50 rounds of each kind"]
 fn long_one_leads_at_a_time_over_50_resignations_kills_and_freezes_each() {
     run(&Plan { clean: 50, kill_9: 50, freeze: 50 });
 }

@@ -275,44 +275,44 @@ fn a_thousand_posts_survive_eight_kills_on_sqlite() {
     on_sqlite(500);
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_thousand_posts_survive_eight_kills() {
     on_postgres("postgres", "kills_short", 500);
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_thousand_posts_survive_eight_kills_with_advisory_locks() {
     on_postgres("postgres+advisory", "kills_advisory", 500);
 }
 
+#[needs(redis)]
 #[test]
-#[ignore = "needs redis-server"]
 fn needs_redis_a_thousand_posts_survive_eight_kills() {
     on_redis(500);
 }
 
+#[needs(long)]
 #[test]
-#[ignore = "takes minutes"]
 fn long_ten_thousand_posts_survive_eight_kills_on_sqlite() {
     on_sqlite(5_000);
 }
 
+#[needs(long, postgres)]
 #[test]
-#[ignore = "takes minutes, and needs a PostgreSQL server"]
 fn long_postgres_ten_thousand_posts_survive_eight_kills() {
     on_postgres("postgres", "kills_long", 5_000);
 }
 
+#[needs(long, postgres)]
 #[test]
-#[ignore = "takes minutes, and needs a PostgreSQL server"]
 fn long_postgres_ten_thousand_posts_survive_eight_kills_with_advisory_locks() {
     on_postgres("postgres+advisory", "kills_advisory_long", 5_000);
 }
 
+#[needs(long, redis)]
 #[test]
-#[ignore = "takes minutes, and needs redis-server"]
 fn long_redis_ten_thousand_posts_survive_eight_kills() {
     on_redis(5_000);
 }

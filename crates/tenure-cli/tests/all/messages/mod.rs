@@ -247,8 +247,8 @@ fn a_listener_says_that_the_guardian_of_a_command_was_killed() {
 }
 
 /// On SQLite the guardian would give it back, and hide that nobody else did.
+#[needs(redis)]
 #[test]
-#[ignore = "needs redis-server"]
 fn needs_redis_a_signal_while_it_starts_gives_the_lease_back() {
     let redis = servers::redis();
     let place = Place::new();
@@ -302,8 +302,8 @@ fn bad_input_is_refused_with_a_sentence_and_nothing_is_sent_or_started() {
     assert_eq!(waiting(&place), 0);
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_bad_input_names_the_limits_of_postgres() {
     let server = servers::Postgres::connect();
     let place = Place::new();

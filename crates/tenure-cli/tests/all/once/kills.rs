@@ -231,8 +231,8 @@ fn each_key_has_one_success_and_one_run_at_a_time_on_sqlite() {
     keys_under_kills(&place.url(), place.dir.path());
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_each_key_has_one_success_and_one_run_at_a_time() {
     let postgres = Postgres::connect();
     let schema = format!("once_{}", std::process::id());
@@ -246,8 +246,8 @@ fn needs_postgres_each_key_has_one_success_and_one_run_at_a_time() {
     postgres.run(&format!("DROP SCHEMA {schema} CASCADE"));
 }
 
+#[needs(redis)]
 #[test]
-#[ignore = "needs redis-server"]
 fn needs_redis_each_key_has_one_success_and_one_run_at_a_time() {
     let redis = servers::redis();
     let url = format!("{}?settle=off", redis.url());

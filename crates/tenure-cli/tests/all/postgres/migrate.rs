@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::database::{Database, Psql};
 use crate::support::finish;
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_commands_ask_for_a_migration_and_work_after_it() {
     let database = Database::empty();
     for args in [
@@ -55,8 +55,8 @@ fn needs_postgres_commands_ask_for_a_migration_and_work_after_it() {
     assert_eq!((leader.code(), second.code()), (0, 0));
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_what_print_prints_sets_up_the_same() {
     let database = Database::empty();
     // Nobody is asked for it: this host does not exist.
@@ -67,13 +67,20 @@ fn needs_postgres_what_print_prints_sets_up_the_same() {
     for _ in 0..2 {
         Psql::start(&database.server).script(&printed.out).unwrap();
     }
+    // As in `tenure migrate --print | psql`: an error is one for the shell, too.
+    let wrong = printed.out.replace("CREATE TABLE", "CREATE TABEL");
+    let mut psql = std::process::Command::new("psql");
+    let psql = psql.arg("-q").arg(&database.server).stdin(std::process::Stdio::piped());
+    let mut psql = psql.stderr(std::process::Stdio::null()).spawn().unwrap();
+    std::io::Write::write_all(&mut psql.stdin.take().unwrap(), wrong.as_bytes()).unwrap();
+    assert_eq!(psql.wait().unwrap().code(), Some(3));
     let done = database.run(&["migrate"]);
     assert!(done.err.contains("is up to date"), "{done:?}");
     assert_eq!(database.run(&["run", "job", "--", "true"]).code, 0);
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_migration_that_can_not_be_says_what_to_do() {
     let database = Database::empty();
     let role = format!("poor_{}", database.schema);

@@ -35,8 +35,8 @@ enum Leader {
     Theirs { psql: Psql, id: String, beat: Time },
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_mixed_fleet_with_kills_has_one_leader_at_a_time() {
     let database = Database::empty();
     assert_eq!(database.run(&["migrate"]).code, 0);

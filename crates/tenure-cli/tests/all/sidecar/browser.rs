@@ -38,8 +38,8 @@ fn open(browser: &Browser, instance: &Instance) {
     browser.shows("#link", "live");
 }
 
+#[needs(browser)]
 #[test]
-#[ignore = "needs Chromium and chromedriver"]
 fn needs_browser_a_change_of_leader_is_on_the_page_within_100_ms() {
     let place = Place::new();
     // Renewed every 5 s: whoever resigned asks again after that, and must know sooner.
@@ -47,14 +47,14 @@ fn needs_browser_a_change_of_leader_is_on_the_page_within_100_ms() {
     let browser = Browser::start();
     open(&browser, &second);
     browser.shows(&of(".label"), "web-1");
-    browser.shows(&of(".badge"), "follows");
+    browser.shows(&of(".badge"), "leads elsewhere");
     browser.shows(&of(".term"), "term 1");
     let mut late_ms = Vec::new();
     for round in 0..ROUNDS {
         let (leader, next, badge) = if round % 2 == 0 {
             (&first, "web-2", "leads here")
         } else {
-            (&second, "web-1", "follows")
+            (&second, "web-1", "leads elsewhere")
         };
         if round == ROUNDS - 1 {
             // Until the other one may be elected at once: then whoever resigns here has long to
@@ -84,8 +84,8 @@ fn needs_browser_a_change_of_leader_is_on_the_page_within_100_ms() {
     assert_eq!(browser.console_errors(), Vec::<String>::new());
 }
 
+#[needs(browser)]
 #[test]
-#[ignore = "needs Chromium and chromedriver"]
 fn needs_browser_resigning_works_by_keyboard_and_asks_for_the_token() {
     let place = Place::new();
     let (first, second) = pair(&place);
@@ -125,8 +125,8 @@ fn needs_browser_resigning_works_by_keyboard_and_asks_for_the_token() {
     assert_eq!(browser.console_errors(), Vec::<String>::new());
 }
 
+#[needs(browser)]
 #[test]
-#[ignore = "needs Chromium and chromedriver"]
 fn needs_browser_a_store_that_is_lost_and_comes_back_is_shown() {
     let place = Place::new();
     let (first, _second) = pair(&place);
@@ -150,8 +150,8 @@ fn needs_browser_a_store_that_is_lost_and_comes_back_is_shown() {
     browser.shows(&of(".label"), "web-2");
 }
 
+#[needs(browser)]
 #[test]
-#[ignore = "needs Chromium and chromedriver"]
 fn needs_browser_a_service_that_wants_its_token_asks_for_it_once() {
     let place = Place::new();
     let args = ["-e", "billing:invoices", "--listen", "0.0.0.0:0"];
@@ -165,8 +165,8 @@ fn needs_browser_a_service_that_wants_its_token_asks_for_it_once() {
     browser.shows("#link", "live");
 }
 
+#[needs(browser)]
 #[test]
-#[ignore = "needs Chromium and chromedriver"]
 fn needs_browser_the_page_fits_a_phone_and_has_two_colour_schemes() {
     let place = Place::new();
     let (first, second) = pair(&place);

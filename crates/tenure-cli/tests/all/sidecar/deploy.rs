@@ -54,6 +54,24 @@ fn in_kubernetes_the_app_has_ended_before_the_sidecar_is_told_to_end() {
     assert!(grace >= needed + Duration::from_secs(5), "{grace:?} for {needed:?}");
 }
 
+/// The image of an example can't be pulled, and `latest` is pulled even if it is there.
+#[test]
+fn compose_and_the_manifest_use_the_image_of_the_dockerfile() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/Dockerfile");
+    let text = std::fs::read_to_string(path).unwrap();
+    let built = text.split_once("docker build -f deploy/Dockerfile -t ").unwrap().1;
+    let built = built.split_whitespace().next().unwrap();
+    let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
+    assert_eq!(built, format!("tenure:{version}"));
+    let manifest = deployed("kubernetes/sidecar.yaml");
+    assert!(block(&manifest, "initContainers").join("\n").contains(&format!("image: {built}\n")));
+    assert!(!manifest.contains("example.org"), "{manifest}");
+    let compose = deployed("compose/compose.yaml");
+    let used = compose.lines().filter_map(|line| line.trim().strip_prefix("image: "));
+    let used = used.filter(|image| image.starts_with("tenure"));
+    assert_eq!(used.collect::<Vec<_>>(), [built, built], "candidates and the migration");
+}
+
 #[test]
 fn the_manifest_has_no_secret_that_would_work() {
     let manifest = deployed("kubernetes/sidecar.yaml");

@@ -115,8 +115,8 @@ fn what_makes_no_sense_is_refused() {
     }
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_database_without_tables_is_found_and_one_with_them_is_well() {
     let server = tenure_testbed::postgres::server();
     let place = Place::new();
@@ -136,8 +136,8 @@ fn needs_postgres_a_database_without_tables_is_found_and_one_with_them_is_well()
     assert!(report["round_trip"]["clock_skew_ms"].as_i64().unwrap().abs() < 5_000, "{report}");
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_role_that_lacks_privileges_is_told_which() {
     let server = Postgres::connect();
     let place = Place::new();
@@ -167,8 +167,8 @@ fn needs_postgres_a_role_that_lacks_privileges_is_told_which() {
     server.run(&format!("DROP SCHEMA {schema} CASCADE; DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_every_url_of_the_advisory_store_is_examined() {
     let server = tenure_testbed::postgres::server();
     let place = Place::new();
@@ -195,8 +195,8 @@ fn needs_postgres_every_url_of_the_advisory_store_is_examined() {
     }
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_pooler_that_is_idle_is_found_all_the_same() {
     let pooler = tenure_testbed::postgres::Pooler::take().url;
     let place = Place::new();
@@ -210,8 +210,8 @@ fn needs_postgres_a_pooler_that_is_idle_is_found_all_the_same() {
     assert!(safety(&report).join("\n").contains("a pooler in transaction mode"), "{report}");
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_a_server_that_is_away_is_a_finding_and_not_a_crash() {
     let place = Place::new();
     let (code, report) = examined(&place, "postgres://u:pw@127.0.0.1:1/db", &[]);
@@ -219,8 +219,8 @@ fn needs_postgres_a_server_that_is_away_is_a_finding_and_not_a_crash() {
     assert!(safety(&report)[0].contains("can't be used"), "{report}");
 }
 
+#[needs(redis)]
 #[test]
-#[ignore = "needs a Redis server"]
 fn needs_redis_a_server_that_throws_keys_away_endangers_safety() {
     let place = Place::new();
     let settings = ["--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"];
@@ -238,8 +238,8 @@ fn needs_redis_a_server_that_throws_keys_away_endangers_safety() {
     assert!(findings.contains("volatile-ttl") && findings.contains("noted end"), "{report}");
 }
 
+#[needs(redis)]
 #[test]
-#[ignore = "needs a Redis server"]
 fn needs_redis_sentinels_are_asked_and_the_primary_that_they_name_is_examined() {
     let (primary, place) = (servers::redis(), Place::new());
     let lines = format!("sentinel monitor main 127.0.0.1 {} 1", primary.port);
@@ -259,8 +259,8 @@ fn needs_redis_sentinels_are_asked_and_the_primary_that_they_name_is_examined() 
     assert!(safety(&report)[0].contains("only 1 of 2 sentinels answer"), "{report}");
 }
 
+#[needs(redis)]
 #[test]
-#[ignore = "needs a Redis server"]
 fn needs_redis_a_cluster_with_slots_that_nobody_serves_is_found() {
     let place = Place::new();
     let bus = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

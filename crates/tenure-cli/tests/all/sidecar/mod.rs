@@ -1,6 +1,7 @@
 //! `tenure serve` and `tenure doctor` as their users meet them: over HTTP, under systemd, in a
 //! browser, and with the leader killed.
 
+mod alerts;
 mod browser;
 mod deploy;
 mod doctor;

@@ -116,8 +116,8 @@ fn exactly_one_instance_answers_200_while_leaders_are_killed() {
     kill_leaders_under(Load::Threads);
 }
 
+#[needs(wrk)]
 #[test]
-#[ignore = "needs wrk (Debian package wrk)"]
 fn needs_wrk_exactly_one_instance_answers_200_while_leaders_are_killed_under_wrk() {
     kill_leaders_under(Load::Wrk);
 }

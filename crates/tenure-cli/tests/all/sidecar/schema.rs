@@ -46,15 +46,15 @@ fn run(examples: u32, known: bool) -> u32 {
     generated.unwrap_or_else(|| panic!("how many cases there were is not told: {text}"))
 }
 
+#[needs(schemathesis)]
 #[test]
-#[ignore = "needs schemathesis"]
 fn needs_schemathesis_no_answer_is_undocumented() {
     let cases = run(15, false) + run(15, true);
     assert!(cases >= 400, "only {cases} cases were tried");
 }
 
+#[needs(long, schemathesis)]
 #[test]
-#[ignore = "needs schemathesis, takes minutes"]
 fn long_schemathesis_no_answer_is_undocumented_in_5000_cases() {
     let cases = run(500, false) + run(500, true);
     assert!(cases >= 5000, "only {cases} cases were tried");

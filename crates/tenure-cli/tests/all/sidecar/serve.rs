@@ -53,7 +53,8 @@ fn metrics_are_there_for_the_elections_of_a_class() {
     let instance = Instance::start(&place, "web-1", &more);
     let text = eventually("both are led", || {
         let text = instance.get("/metrics").body;
-        (text.matches("\"} 1\n").count() >= 4).then_some(text)
+        let led = text.lines().filter(|line| line.starts_with("leader_is_leader{"));
+        (led.filter(|line| line.ends_with(" 1")).count() == 2).then_some(text)
     });
     for line in [
         "leader_acquired_total{key_class=\"billing\",election=\"billing:a\"} 1",
@@ -82,14 +83,67 @@ fn without_elections_it_watches_all_that_the_store_knows() {
 }
 
 #[test]
-fn without_elections_it_waits_for_a_store_that_is_away() {
+fn without_elections_it_sees_those_that_begin_later() {
     let place = Place::new();
-    let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
-    // Nobody listens on that port, and never will.
-    let mut process = Process::new(command.env("TENURE_STORE", "redis://127.0.0.1:1/0"));
-    process.line("nothing is served yet");
-    process.signal(Signal::TERM);
-    assert_eq!(process.code(), 0, "it was still trying");
+    let instance = Instance::start(&place, "watcher", &[]);
+    assert_eq!(instance.get("/elections").json()["elections"], serde_json::json!([]));
+    assert_eq!(instance.get("/leader/late").status, 404);
+    let args = ["run", "late", "--id", "worker", "--ttl", "6s", "--", "sleep", "99"];
+    let mut late = place.spawn(&args);
+    eventually("it is seen", || {
+        let answer = instance.get("/leader/late");
+        (answer.status == 503 && answer.json()["label"] == "worker").then_some(())
+    });
+    let ttl_ms = &instance.get("/elections/late").json()["ttl_ms"];
+    assert_eq!(*ttl_ms, 6000, "of the lease, not of whoever looks");
+    late.signal(Signal::TERM);
+    late.code();
+    eventually("its end is seen", || {
+        (instance.get("/leader/late").json()["label"] == Value::Null).then_some(())
+    });
+    // As an operator who forgets it would.
+    let file = rusqlite::Connection::open(place.path("tenure.db")).unwrap();
+    file.execute("DELETE FROM lease", []).unwrap();
+    eventually("it is gone", || (instance.get("/leader/late").status == 404).then_some(()));
+}
+
+#[test]
+fn it_answers_while_the_store_is_away_at_its_start() {
+    // Nobody listens on the port, and never will. The file is new, and somebody has it locked.
+    let place = Place::new();
+    let file = rusqlite::Connection::open(place.path("tenure.db")).unwrap();
+    file.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    for (store, args) in [
+        ("redis://127.0.0.1:1/0".to_owned(), &[][..]),
+        ("redis://127.0.0.1:1/0".to_owned(), &["-e", "job"]),
+        ("postgres://x@127.0.0.1:1/x".to_owned(), &[]),
+        (place.url(), &[]),
+        (place.url(), &["-e", "job"]),
+    ] {
+        let mut instance = Instance::start_on(&place, &store, "watcher", args);
+        let what = format!("{store} {args:?}");
+        assert_eq!(instance.get("/healthz").status, 200, "{what}");
+        for path in ["/leader", "/leader/job"] {
+            assert_eq!(instance.get(path).status, 503, "{what} {path}");
+        }
+        let waiting = &instance.get("/elections").json()["waiting"];
+        assert!(!args.is_empty() || *waiting == true, "{what}");
+        assert!(*waiting == false || instance.get("/readyz").status == 503, "{what}");
+        instance.process.signal(Signal::TERM);
+        assert_eq!(instance.process.code(), 0, "{what}: it was still trying");
+    }
+    let watcher = Instance::start(&place, "watcher", &[]);
+    let candidate = Instance::start(&place, "web-1", &["-e", "job"]);
+    for instance in [&watcher, &candidate] {
+        assert_eq!(instance.get("/leader/job").status, 503);
+        assert_eq!(instance.get("/elections").json()["waiting"], true);
+    }
+    file.execute_batch("COMMIT").unwrap();
+    eventually("it leads", || (candidate.get("/leader/job").status == 200).then_some(()));
+    eventually("that is seen", || {
+        (watcher.get("/leader/job").json()["label"] == "web-1").then_some(())
+    });
+    assert_eq!(watcher.get("/leader/other").status, 404);
 }
 
 #[test]
@@ -109,6 +163,33 @@ fn a_unix_socket_needs_no_token_and_is_for_its_owner_alone() {
     process.signal(Signal::TERM);
     assert_eq!(process.code(), 0);
     assert!(!path.exists(), "it is cleaned up");
+}
+
+#[test]
+fn health_is_answered_by_a_process_with_few_descriptors() {
+    let place = Place::new();
+    for (command, says) in [
+        ("serve -e job --listen 127.0.0.1:0", "listening on http://"),
+        ("run job --observe 127.0.0.1:0 -- sleep 99", "metrics and health at http://"),
+    ] {
+        let script = format!("ulimit -n 200; exec \"$0\" {command}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).arg(crate::common::tenure()).env("TENURE_STORE", place.url());
+        let mut process = Process::new(&mut shell);
+        let line = process.line(says);
+        let at: std::net::SocketAddr = line.rsplit("http://").next().unwrap().parse().unwrap();
+        let mut idle = Vec::new();
+        while idle.len() < 250 {
+            idle.push(std::net::TcpStream::connect(at).unwrap());
+        }
+        assert_eq!(http::get(at, "/healthz").unwrap().status, 200, "{command}");
+        idle[0].set_nonblocking(true).unwrap();
+        let first = idle[0].peek(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(first, Err(std::io::ErrorKind::WouldBlock), "the idle ones are still there");
+        drop(idle);
+        process.signal(Signal::TERM);
+        process.code();
+    }
 }
 
 #[test]
@@ -185,8 +266,8 @@ fn messages_are_json_if_wished() {
 }
 
 /// As Docker and Kubernetes hand secrets to a container.
+#[needs(root)]
 #[test]
-#[ignore = "needs root: mounts a directory"]
 fn needs_root_a_mounted_secret_is_a_token_file() {
     let place = Place::new();
     let token = place.path("token");

@@ -37,16 +37,16 @@ fn works_on(place: &Place, store: &str) {
     eventually("it has resigned", || (second.get("/leader").status == 503).then_some(()));
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_the_sidecar_works_on_a_table() {
     let (server, place) = (Postgres::connect(), Place::new());
     assert_eq!(finish(place.command(&["migrate"]).env("TENURE_STORE", &server.url)).code, 0);
     works_on(&place, &server.url);
 }
 
+#[needs(postgres)]
 #[test]
-#[ignore = "needs a PostgreSQL server"]
 fn needs_postgres_the_sidecar_works_on_advisory_locks() {
     let (server, place) = (Postgres::connect(), Place::new());
     // Other tests make tables in this database, and nobody campaigns without them then.
@@ -54,16 +54,16 @@ fn needs_postgres_the_sidecar_works_on_advisory_locks() {
     works_on(&place, &server.url.replacen("postgres://", "postgres+advisory://", 1));
 }
 
+#[needs(redis)]
 #[test]
-#[ignore = "needs a Redis server"]
 fn needs_redis_the_sidecar_works_on_a_server() {
     let (server, place) = (servers::redis(), Place::new());
     works_on(&place, &format!("{}?settle=off", server.url()));
 }
 
 /// R6: what an operator deletes by hand is still led, and is shown so.
+#[needs(redis)]
 #[test]
-#[ignore = "needs a Redis server"]
 fn needs_redis_deleting_the_key_frees_no_lease_and_resigning_does() {
     let (server, place) = (servers::redis(), Place::new());
     let store = format!("{}?settle=off", server.url());

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::core::{
-    BoxFuture, Channels, Checkup, Elections, Error, ErrorKind, Hints, JobProgress, Ledger,
-    LedgerStep, Marked, Migrate, Name, OnceMark, OnceRecord, OnceStep, Op, Reply, Store, StoreInfo,
-    Term, Tick, TickRecord, TickState, Transactions, Witness,
+    BoxFuture, Error, ErrorKind, JobProgress, Ledger, LedgerStep, Marked, Name, OnceMark,
+    OnceRecord, OnceStep, Op, Reply, Store, Term, Tick, TickRecord, TickState, Transactions,
 };
 use tenure::{Candidate, Clock, Election, MemoryStore};
 use tenure_cron::{Cron, CronEvent, Job, Run, Schedule, WallClock};
@@ -120,7 +119,7 @@ impl World {
         let (told, jumpy) = (events.clone(), self.jumpy.clone());
         let told_at: Arc<Mutex<Vec<i64>>> = Arc::default();
         let (turns, noted) = (self.turns.clone(), told_at.clone());
-        let cron = Cron::builder(&election, moody.clone())
+        let cron = Cron::builder(&election)
             .jobs(jobs)
             .clock(Arc::new(clock))
             .wall(Arc::new(self.wall.clone()))
@@ -319,37 +318,11 @@ impl Store for Moody {
         self.store.apply(ops)
     }
 
-    fn hints(&self) -> Box<dyn Hints> {
-        self.store.hints()
-    }
-
-    fn info(&self) -> StoreInfo {
-        self.store.info()
-    }
-
-    fn channels(&self) -> Option<&dyn Channels> {
-        self.store.channels()
-    }
-
     fn ledger(&self) -> Option<&dyn Ledger> {
         Some(self)
     }
 
-    fn elections(&self) -> Option<&dyn Elections> {
-        None
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        None
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        None
-    }
+    tenure::core::forward!(store: hints, info, channels, elections, witness, checkup, migrate);
 }
 
 impl Ledger for Moody {

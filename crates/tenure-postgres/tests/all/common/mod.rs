@@ -7,9 +7,8 @@ pub(crate) mod group;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tenure_core::{CandidateId, Op, Reply, StoreExt, Term};
+use tenure_core::Reply;
 use tenure_postgres::{PostgresConfig, PostgresStore};
-use tenure_testbed::ops;
 pub(crate) use tenure_testbed::ops::{name, term};
 pub(crate) use tenure_testbed::postgres::server;
 pub(crate) use tenure_testbed::{PATIENCE, granted, now, real_wait, refused, until};
@@ -106,56 +105,7 @@ impl Session {
 }
 
 /// One candidate at one store.
-#[derive(Clone)]
-pub(crate) struct Player {
-    pub(crate) store: PostgresStore,
-    pub(crate) id: CandidateId,
-    pub(crate) ttl: Duration,
-}
-
-impl Player {
-    pub(crate) fn new(store: &PostgresStore, label: &str, number: u128) -> Player {
-        let id = CandidateId::new(label, number).unwrap();
-        Player { store: store.clone(), id, ttl: TTL }
-    }
-
-    pub(crate) fn with_ttl(self, ttl: Duration) -> Player {
-        Player { ttl, ..self }
-    }
-
-    pub(crate) fn acquire_op(&self, election: &str, seq: u64) -> Op {
-        ops::acquire(election, &self.id, seq, self.ttl)
-    }
-
-    pub(crate) fn renew_op(&self, election: &str, term: Term) -> Op {
-        ops::renew(election, &self.id, term, self.ttl)
-    }
-
-    pub(crate) async fn acquire(&self, election: &str, seq: u64) -> Reply {
-        self.store.apply_one(&self.acquire_op(election, seq)).await
-    }
-
-    /// Asks until it is told: a server lets go of the locks of a failed transaction a moment after
-    /// it has told of the failure.
-    pub(crate) async fn takes(&self, election: &str, seq: u64) -> Term {
-        for _ in 0..200 {
-            let reply = self.acquire(election, seq).await;
-            if !matches!(&reply, Reply::Unknown(error) if error.is_retryable()) {
-                return granted(reply).term;
-            }
-            real_wait(Duration::from_millis(50)).await;
-        }
-        granted(self.acquire(election, seq).await).term
-    }
-
-    pub(crate) async fn renew(&self, election: &str, term: Term) -> Reply {
-        self.store.apply_one(&self.renew_op(election, term)).await
-    }
-
-    pub(crate) async fn release(&self, election: &str, term: Term, seq: u64) -> Reply {
-        self.store.apply_one(&ops::release(election, &self.id, Some(term), seq)).await
-    }
-}
+pub(crate) type Player = tenure_testbed::Player<PostgresStore>;
 
 /// The sentence of an unknown outcome.
 pub(crate) fn unknown(reply: Reply) -> String {

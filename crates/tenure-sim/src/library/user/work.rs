@@ -9,6 +9,7 @@ use tenure::{Election, ErrorKind, Event, Reason, Tenure, Time};
 use tenure_core::sync::lock;
 
 use super::Proc;
+use super::meddle;
 use super::waker::with_hostile_waker;
 use crate::library::judge::{Kind, Stay};
 
@@ -114,6 +115,7 @@ async fn under_tenure(proc: &Arc<Proc>, election: &Election, tenure: &Tenure, st
 }
 
 fn act(proc: &Proc, tenure: &Tenure) {
+    meddle::fork_with(proc, tenure);
     // In this order: whoever may start something may also finish it.
     let (current, leads) = (tenure.is_current(), tenure.is_leader());
     if leads && !current {
@@ -159,10 +161,16 @@ async fn let_go(proc: &Arc<Proc>, election: &Election, tenure: Tenure, stay: Sta
 /// Keeps the tenure long after it is over: that must be seen from outside.
 async fn hold_on(proc: &Arc<Proc>, election: &Election, tenure: &Tenure) {
     let mut deadline = proc.clock.peek() + proc.timing.ttl;
+    let mut starts = proc.more.on;
     for _ in 0..40 {
+        let slept_at = proc.clock.peek();
         proc.nap().await;
-        // After the nap: if all of the user's code was held up, the lease was renewed meanwhile.
+        // After the nap: if all of the user's code was held up, the lease was renewed meanwhile. It
+        // may have been ended since, and then nobody can tell any more until when it was trusted.
         deadline = deadline.max(tenure.trusted_until());
+        if proc.clock.peek() - slept_at > proc.timing.ttl / 2 {
+            deadline = proc.clock.peek() + proc.timing.ttl;
+        }
         let over = proc.clock.peek() > deadline + proc.timing.ttl;
         let overdue = election.overdue();
         if over && overdue.is_none_or(|overdue| overdue.term != tenure.term()) {
@@ -171,9 +179,29 @@ async fn hold_on(proc: &Arc<Proc>, election: &Election, tenure: &Tenure) {
                 proc.broken("overdue", format!("term {} works on, unseen", tenure.term()));
             }
         }
+        if over && std::mem::take(&mut starts) {
+            start_anew(proc, election).await;
+        }
         if proc.is_calm() {
             return;
         }
+    }
+}
+
+/// Nobody waits for work that nothing ends: neither who stops nor who starts again.
+async fn start_anew(proc: &Arc<Proc>, election: &Election) {
+    let since = proc.sim.now();
+    let both = async {
+        let _still_running = election.stop().await;
+        let _useless = election.start().await;
+    };
+    let in_time = tokio::select! {
+        biased;
+        () = both => true,
+        () = proc.sleep(proc.timing.ttl * 2) => false,
+    };
+    if !in_time && proc.sim.drives_since(proc.host, since) {
+        proc.broken("overdue", "start() waits for work that nothing ends");
     }
 }
 

@@ -10,54 +10,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tenure_core::{CandidateId, Hint, Hints, Op, Reply, StoreExt, Term};
+use tenure_core::{Hint, Hints, Reply};
 use tenure_sqlite::{Host, SqliteConfig, SqliteStore};
-use tenure_testbed::ops;
 pub(crate) use tenure_testbed::ops::{name, term};
-pub(crate) use tenure_testbed::{PATIENCE, granted, refused, unknown};
+pub(crate) use tenure_testbed::{PATIENCE, granted, real_wait, refused, unknown};
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
-/// Waits for real: what other processes hold runs out by the clock of the host.
-#[expect(clippy::disallowed_methods, reason = "the one place where these tests wait for time")]
-pub(crate) async fn real_wait(span: Duration) {
-    tokio::time::sleep(span).await; // tidy: sleep because another process holds the lease
-}
-
 /// One candidate at one store.
-#[derive(Clone)]
-pub(crate) struct Player {
-    pub(crate) store: SqliteStore,
-    pub(crate) id: CandidateId,
-    pub(crate) ttl: Duration,
-}
-
-impl Player {
-    pub(crate) fn new(store: &SqliteStore, label: &str, number: u128) -> Player {
-        let id = CandidateId::new(label, number).unwrap();
-        Player { store: store.clone(), id, ttl: TTL }
-    }
-
-    pub(crate) fn acquire_op(&self, election: &str, seq: u64) -> Op {
-        ops::acquire(election, &self.id, seq, self.ttl)
-    }
-
-    pub(crate) fn renew_op(&self, election: &str, term: Term) -> Op {
-        ops::renew(election, &self.id, term, self.ttl)
-    }
-
-    pub(crate) async fn acquire(&self, election: &str) -> Reply {
-        self.store.apply_one(&self.acquire_op(election, 1)).await
-    }
-
-    pub(crate) async fn renew(&self, election: &str, term: Term) -> Reply {
-        self.store.apply_one(&self.renew_op(election, term)).await
-    }
-
-    pub(crate) async fn release(&self, election: &str, term: Term) -> Reply {
-        self.store.apply_one(&ops::release(election, &self.id, Some(term), 1)).await
-    }
-}
+pub(crate) type Player = tenure_testbed::Player<SqliteStore>;
 
 #[track_caller]
 pub(crate) fn all_granted(replies: Vec<Reply>) {

@@ -8,10 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tenure::core::{
-    BoxFuture, Channels, Checkup, Elections, Error, ErrorKind, Hint, Hints, Ledger, Migrate, Op,
-    Reply, Store, StoreInfo, Witness,
-};
+use tenure::core::{BoxFuture, Channels, Error, ErrorKind, Hint, Hints, Ledger, Op, Reply, Store};
 use tenure::{Candidate, Election, ElectionBuilder, Event, Events, MemoryStore};
 use tenure::{Clock, Time};
 use tenure_testkit::ManualClock;
@@ -136,9 +133,11 @@ pub(crate) enum Mood {
     Blocking,
     /// Calls that only read never return.
     HangingReads,
+    /// Calls with an op of this verb wait for another mood, and are carried out then.
+    Holding(&'static str),
 }
 
-/// A store in moods, which also counts its calls.
+/// A store in moods, which also counts its calls. It keeps no ledger, and carries messages if told.
 pub(crate) struct Moody {
     inner: MemoryStore,
     mood: watch::Sender<Mood>,
@@ -187,6 +186,13 @@ impl Store for Moody {
                     std::future::pending().await
                 }
                 Mood::Well | Mood::HangingReads => self.inner.apply(ops).await,
+                Mood::Holding(verb) => {
+                    if ops.iter().any(|op| op.verb() == verb) {
+                        let mut changes = self.mood.subscribe();
+                        drop(changes.wait_for(|now| *now != mood).await);
+                    }
+                    self.inner.apply(ops).await
+                }
                 Mood::Hanging => std::future::pending().await,
                 Mood::Failing => fail(ErrorKind::Unavailable, "out of order"),
                 Mood::Denying => fail(ErrorKind::Denied, "go away"),
@@ -202,14 +208,6 @@ impl Store for Moody {
         })
     }
 
-    fn hints(&self) -> Box<dyn Hints> {
-        self.inner.hints()
-    }
-
-    fn info(&self) -> StoreInfo {
-        self.inner.info()
-    }
-
     fn channels(&self) -> Option<&dyn Channels> {
         self.inner.channels().filter(|_| self.carries.load(Ordering::Relaxed))
     }
@@ -218,21 +216,7 @@ impl Store for Moody {
         None
     }
 
-    fn elections(&self) -> Option<&dyn Elections> {
-        None
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        None
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        None
-    }
+    tenure::core::forward!(inner: hints, info, elections, witness, checkup, migrate);
 }
 
 /// A store whose hints panic when the fuse is lit, on the driver's thread.
@@ -259,40 +243,10 @@ impl Hints for Fuse {
 }
 
 impl Store for Mined {
-    fn apply<'a>(&'a self, ops: &'a [Op]) -> BoxFuture<'a, Vec<Reply>> {
-        self.inner.apply(ops)
-    }
-
     fn hints(&self) -> Box<dyn Hints> {
         let fuse = self.fuse.lock().unwrap().take();
         Box::new(Fuse(fuse.expect("one driver")))
     }
 
-    fn info(&self) -> StoreInfo {
-        self.inner.info()
-    }
-
-    fn channels(&self) -> Option<&dyn Channels> {
-        None
-    }
-
-    fn ledger(&self) -> Option<&dyn Ledger> {
-        None
-    }
-
-    fn elections(&self) -> Option<&dyn Elections> {
-        None
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        None
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        None
-    }
+    tenure::core::forward!(inner: apply, info, faces);
 }

@@ -1,0 +1,1 @@
+"""Drop-ins for older leader-election classes: pure Python, no dependencies."""

@@ -1,0 +1,75 @@
+"""A database of its own for each test, on the server that `cargo xtask test` starts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+SERVER = os.environ.get("TENURE_TEST_POSTGRES")
+TENURE = os.environ.get("TENURE_TEST_COMMAND")
+OLD_TABLE = (Path(__file__).parent / "old_table.sql").read_text(encoding="utf-8")
+
+
+async def _on(url: str, sql: str) -> None:
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(sql)
+    finally:
+        await connection.close()
+
+
+def migrate(url: str) -> None:
+    """Upgrades the table in place, as an operator does."""
+    assert TENURE, "TENURE_TEST_COMMAND names the command `tenure`"
+    subprocess.run([TENURE, "migrate", "--store", url], check=True, capture_output=True, timeout=60)
+
+
+@pytest.fixture(scope="session")
+def databases() -> Iterator[Callable[[bool], str]]:
+    """Makes databases: with tenure's functions, or with the old ones alone."""
+    if not SERVER or not TENURE:
+        pytest.skip("needs TENURE_TEST_POSTGRES and TENURE_TEST_COMMAND; `cargo xtask test` sets them")
+    made: list[str] = []
+
+    def make(is_migrated: bool) -> str:
+        name = f"compat_{uuid.uuid4().hex[:12]}"
+        asyncio.run(_on(SERVER, f"CREATE DATABASE {name}"))
+        made.append(name)
+        url = SERVER.rsplit("/", 1)[0] + "/" + name
+        asyncio.run(_on(url, OLD_TABLE))
+        if is_migrated:
+            migrate(url)
+        return url
+
+    yield make
+    for name in made:
+        asyncio.run(_on(SERVER, f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+@pytest.fixture(scope="session")
+def new_url(databases: Callable[[bool], str]) -> str:
+    return databases(True)
+
+
+@pytest.fixture(scope="session")
+def old_url(databases: Callable[[bool], str]) -> str:
+    return databases(False)
+
+
+@pytest.fixture(params=["new", "old"])
+def url(request: pytest.FixtureRequest) -> str:
+    """A database with tenure's functions, and one without."""
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def service() -> str:
+    return f"jobs-{uuid.uuid4().hex[:8]}"

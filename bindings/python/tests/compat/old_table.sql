@@ -1,0 +1,50 @@
+-- The heartbeat table as the older design has it, with its faults: for tests beside old clients,
+-- and for the upgrade in place.
+CREATE TABLE leader_election (
+    service_name varchar(255) PRIMARY KEY,
+    leader_id varchar(255) NOT NULL,
+    term integer NOT NULL DEFAULT 1,
+    last_heartbeat timestamptz NOT NULL DEFAULT now(),
+    metadata jsonb DEFAULT '{}'
+);
+
+CREATE FUNCTION try_become_leader(
+    p_service_name varchar, p_candidate_id varchar, p_timeout_seconds integer DEFAULT 30
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_row leader_election%ROWTYPE;
+BEGIN
+    SELECT * INTO v_row FROM leader_election WHERE service_name = p_service_name FOR UPDATE;
+    IF NOT FOUND THEN
+        INSERT INTO leader_election (service_name, leader_id)
+        VALUES (p_service_name, p_candidate_id);
+        RETURN true;
+    END IF;
+    IF v_row.leader_id = p_candidate_id THEN
+        UPDATE leader_election SET last_heartbeat = now() WHERE service_name = p_service_name;
+        RETURN true;
+    END IF;
+    IF v_row.last_heartbeat < now() - p_timeout_seconds * interval '1 second' THEN
+        UPDATE leader_election
+        SET leader_id = p_candidate_id, term = term + 1, last_heartbeat = now()
+        WHERE service_name = p_service_name;
+        RETURN true;
+    END IF;
+    RETURN false;
+END $$;
+
+CREATE FUNCTION leader_heartbeat(p_service_name varchar, p_leader_id varchar)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE leader_election SET last_heartbeat = now()
+    WHERE service_name = p_service_name AND leader_id = p_leader_id;
+    RETURN FOUND;
+END $$;
+
+CREATE FUNCTION step_down(p_service_name varchar, p_leader_id varchar)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM leader_election
+    WHERE service_name = p_service_name AND leader_id = p_leader_id;
+    RETURN FOUND;
+END $$;
