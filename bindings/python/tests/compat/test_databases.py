@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
+from databases import asyncpg, make_database, new_url, old_url, service, url
 from kinds import KINDS, opened
 from tenure.compat.leader_election import LeaderElection, LeaderElectionConfig
+
+
+__all__ = ["make_database", "new_url", "old_url", "service", "url"]
 
 
 async def until(holds: Any, limit: float = 15.0) -> None:
@@ -82,13 +86,12 @@ def test_without_tenures_functions_there_is_one_warning_with_the_command(
 
 
 def test_a_role_that_may_not_call_them_falls_back(new_url: str, service: str) -> None:
-    import asyncpg
-
     async def main() -> None:
         owner = await asyncpg.connect(new_url)
         await owner.execute("DROP ROLE IF EXISTS compat_app")
         await owner.execute("CREATE ROLE compat_app LOGIN PASSWORD 'compat'")
-        await owner.execute("GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO compat_app")
+        rights = "SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public"
+        await owner.execute(f"GRANT {rights} TO compat_app")
         url = new_url.replace("postgres:tenure-test@", "compat_app:compat@")
         async with opened("asyncpg pool", url) as db:
             election = LeaderElection(db, LeaderElectionConfig(service, "a", 0.9, 3))
@@ -103,7 +106,6 @@ def test_a_role_that_may_not_call_them_falls_back(new_url: str, service: str) ->
 
 
 def test_a_connection_inside_a_transaction_is_not_asked(new_url: str, service: str) -> None:
-    import asyncpg
     import psycopg
 
     async def main() -> None:
