@@ -42,11 +42,11 @@ impl Cron {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let built = self.built.clone();
         async move {
-            let (election, store) = open.await?;
+            let (election, _) = open.await?;
             if let Some(cron) = built.get() {
                 return Ok(cron.clone());
             }
-            let cron = tenure_cron::Cron::builder(&election, store).jobs(jobs).build()?;
+            let cron = tenure_cron::Cron::builder(&election).jobs(jobs).build()?;
             Ok(built.get_or_init(|| cron).clone())
         }
     }

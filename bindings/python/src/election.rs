@@ -238,6 +238,12 @@ impl Election {
         self.opened().and_then(tenure::Election::term).map(Term::get)
     }
 
+    /// The same for showing it, and not for acting on it: nobody is taken to rely on it.
+    #[getter]
+    fn peek_term(&self) -> Option<u64> {
+        self.opened().and_then(tenure::Election::peek).map(|standing| standing.term.get())
+    }
+
     /// The name of the election.
     #[getter]
     fn name(&self) -> Option<&str> {

@@ -127,7 +127,9 @@ def test_events_once_and_messages(url: str) -> None:
 
     with election:
         events = election.events()
-        reading = threading.Thread(target=lambda: names.extend(event.name for event in events))
+        reading = threading.Thread(
+            target=lambda: names.extend(event.name for event in events), daemon=True
+        )
         reading.start()
         election.notify("orders", 1)
         election.post("orders", 2, key="k")
@@ -150,3 +152,29 @@ def test_use_after_stop_is_refused_clearly(url: str) -> None:
     with pytest.raises(tenure.StoppedError):
         election.events()
     election.stop()
+
+
+def test_whoever_waits_when_an_election_is_stopped_is_told(url: str) -> None:
+    for _ in range(30):
+        election = blocking.Election("e", store=url, at_once=True)
+        election.start()
+        ended: list[bool] = []
+
+        def read(events: Any = election.events(), ended: list[bool] = ended) -> None:
+            for _ in events:
+                pass
+            ended.append(True)
+
+        def lead(election: blocking.Election = election, ended: list[bool] = ended) -> None:
+            for reign in election.reigns():
+                with reign:
+                    reign.lost.wait()
+            ended.append(True)
+
+        threads = [threading.Thread(target=work, daemon=True) for work in (read, lead)]
+        for thread in threads:
+            thread.start()
+        election.stop()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        assert ended == [True, True]

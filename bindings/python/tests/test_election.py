@@ -54,8 +54,8 @@ def test_work_is_cancelled_with_the_reason_and_the_cancellation_ends_there(url: 
         seen: list[str] = []
         async with tenure.Election("e", store=url) as election:
             async for reign in election.reigns():
+                resigning = asyncio.ensure_future(election.resign())
                 async with reign:
-                    resigning = asyncio.ensure_future(election.resign())
                     try:
                         await asyncio.sleep(3600)
                     except asyncio.CancelledError as error:

@@ -121,6 +121,7 @@ fn is_flag(matches: &ArgMatches, argument: &str) -> bool {
 /// Help and versions go to stdout, everything else is an error.
 fn refuse(mut error: clap::Error, arguments: &[OsString]) -> Exit {
     let hidden = usage::hide_passwords(&mut error, arguments);
+    usage::show_plain(&mut error, arguments);
     let wish = color_wish(arguments);
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {

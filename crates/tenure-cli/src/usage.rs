@@ -6,8 +6,10 @@
 
 use std::ffi::OsString;
 
-use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory as _, Error};
+
+use crate::args::Cli;
 
 /// What stands for an argument that is not quoted.
 const NOT_SHOWN: &str = "***";
@@ -35,6 +37,18 @@ pub(crate) fn hide_passwords(error: &mut Error, arguments: &[OsString]) -> bool 
         error.remove(ContextKind::Suggested);
     }
     hidden
+}
+
+/// Has the error show the usage as the help does. The parser adds what was given, and takes
+/// variables for that: `--store` would look as if it were needed.
+pub(crate) fn show_plain(error: &mut Error, arguments: &[OsString]) {
+    let mut command = Cli::command();
+    command.build();
+    let name = arguments.iter().skip(1).find(|word| command.find_subcommand(word).is_some());
+    let Some(command) = name.and_then(|name| command.find_subcommand_mut(name)) else { return };
+    if error.get(ContextKind::Usage).is_some() {
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
+    }
 }
 
 /// `tenure run NAME COMMAND`, without the `--` before the command. An option that is not known is a
@@ -86,13 +100,22 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::args::Cli;
 
     fn refused(words: &[&str]) -> (String, bool) {
         let words: Vec<OsString> = ["tenure"].iter().chain(words).map(OsString::from).collect();
         let mut error = Cli::try_parse_from(&words).expect_err("it can't be read");
         let hidden = hide_passwords(&mut error, &words);
         (error.to_string(), hidden)
+    }
+
+    #[test]
+    fn the_usage_is_that_of_the_help() {
+        let words = ["tenure", "--store", "redis://h:1/0", "run", "x", "--ttl", "5s"];
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        let mut error = Cli::try_parse_from(&words).expect_err("there is no command");
+        show_plain(&mut error, &words);
+        let text = error.to_string();
+        assert!(text.contains("Usage: tenure run [OPTIONS] <NAME> -- <COMMAND>..."), "{text}");
     }
 
     #[test]

@@ -147,10 +147,13 @@ fn at_most(what: &str, value: Duration, limit_is: &str, limit: Duration) -> Resu
     if value <= limit {
         return Ok(());
     }
+    // A third of 5 s is 1s666ms666us666ns, which nobody wants to read. Less is allowed, too.
+    let whole_ms = Duration::from_millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+    let shown = if whole_ms.is_zero() { limit } else { whole_ms };
     Err(Error::config(format!(
         "{what} is {}, more than {} ({limit_is}); shorten it or lengthen the ttl",
         show_duration(value),
-        show_duration(limit)
+        show_duration(shown)
     )))
 }
 

@@ -391,15 +391,21 @@ impl Watched {
     pub(crate) fn json(&self) -> Value {
         let leading = self.shown_body().and_then(|body| serde_json::from_str(&body).ok());
         let mut value: Value = leading.unwrap_or_else(|| self.following_json());
-        let timing = self.election.timing();
         if let Some(fields) = value.as_object_mut() {
             fields.insert("candidate".to_owned(), json!(self.election.candidate().as_str()));
             fields.insert("store_answers".to_owned(), json!(self.election.store_answers()));
-            fields.insert("ttl_ms".to_owned(), json!(millis(timing.ttl)));
+            fields.insert("ttl_ms".to_owned(), json!(millis(self.lease_ttl())));
             let overdue = self.election.overdue().map(|overdue| millis(overdue.by));
             fields.insert("overdue_ms".to_owned(), json!(overdue));
         }
         value
+    }
+
+    /// The ttl of the lease that is held; with others it may be another than here.
+    fn lease_ttl(&self) -> Duration {
+        let other = || self.seen().leader.as_ref().and_then(|(leader, _)| leader.ttl);
+        let ttl = if self.election.peek().is_some() { None } else { other() };
+        ttl.unwrap_or(self.election.timing().ttl)
     }
 
     /// The same, with the history.

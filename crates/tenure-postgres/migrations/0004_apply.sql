@@ -262,6 +262,18 @@ BEGIN
             outcome := 'seen';
         END IF;
 
+        IF outcome = 'busy' AND NOT v_away AND fenced_by IS NULL AND v_now - r.last_heartbeat
+            > greatest(r.tenure_ttl_us * 0.4, 100000) * interval '1 microsecond'
+        THEN
+            -- Not one that is done in a moment: somebody has locked the row and left it so. The
+            -- row knows the last transaction that did, and the table who else is at it.
+            SELECT string_agg(l.pid::text, ', ') INTO led_by FROM pg_locks AS l
+            WHERE l.locktype = 'transactionid' AND l.granted AND l.transactionid = (
+                SELECT t.xmax FROM @schema@.@table@ AS t WHERE t.service_name = o.name)
+                AND EXISTS (SELECT FROM pg_locks AS m WHERE m.pid = l.pid
+                    AND m.relation = @table_literal@::regclass AND m.mode <> 'AccessShareLock');
+        END IF;
+
         place := o.place;
         clock_us := extract(epoch FROM v_now) * 1000000;
         term := r.term + r.tenure_base;

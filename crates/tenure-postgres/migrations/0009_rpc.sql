@@ -65,7 +65,8 @@ BEGIN
     ELSIF r.outcome = 'busy' AND (p_verb <> 'acquire' OR r.holder = p_candidate) THEN
         -- It could not be looked at, so nobody knows. Not a refusal: whoever leads goes on.
         RAISE EXCEPTION 'another transaction is at the election %; try again', p_service
-            USING ERRCODE = 'lock_not_available';
+            USING ERRCODE = 'lock_not_available', DETAIL = coalesce(
+                'Its backend has the pid ' || r.led_by, '');
     ELSIF r.outcome = 'busy' AND r.fenced_us > 10000000 THEN
         -- One that has lasted for too long is ended (P3): in a fleet of such clients nobody else
         -- would.

@@ -113,6 +113,20 @@ async fn standby(client: &Client, report: &mut Report) {
     let replicas = "SELECT count(*) > 0 FROM pg_stat_replication";
     let has_replicas = truth(client, replicas).await.unwrap_or(false);
     let names = setting(client, "synchronous_standby_names").await.unwrap_or_default();
+    let away =
+        "SELECT count(*) = 0 FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')";
+    if !names.is_empty() && truth(client, away).await.unwrap_or(false) {
+        report.find(
+            Finding::new(Level::Safety, "no synchronous standby is connected")
+                .because(
+                    "every grant and renewal waits for one without end, and no timeout of the \
+                     server's ends that: nobody can lead",
+                )
+                .so(format!(
+                    "bring it back, or take it out of synchronous_standby_names ({names})"
+                )),
+        );
+    }
     if has_replicas && names.is_empty() {
         report.find(
             Finding::new(Level::Safety, "the standbys of this server are not synchronous")
@@ -140,7 +154,9 @@ async fn durability(client: &Client, report: &mut Report) {
 
 /// Anything that ends sessions or statements sooner than a lease.
 async fn lifetimes(client: &Client, ttl: Duration, report: &mut Report) {
-    for name in ["statement_timeout", "idle_session_timeout", "tcp_user_timeout"] {
+    for name in
+        ["statement_timeout", "transaction_timeout", "idle_session_timeout", "tcp_user_timeout"]
+    {
         let Some(millis) = number(client, name).await.filter(|millis| *millis > 0) else {
             continue;
         };

@@ -25,6 +25,7 @@ use crate::config::PostgresConfig;
 use crate::connection;
 use crate::error;
 use crate::notifications::Notifications;
+use crate::random::jittered;
 use crate::tls::Stream;
 
 /// A connection that has left a call unanswered for this long is under suspicion.
@@ -206,7 +207,7 @@ impl Connector {
             Err(error) => {
                 let rest = BACKOFF_MIN * 2_u32.saturating_pow(state.failures.min(16));
                 state.failures = state.failures.saturating_add(1);
-                state.rest = Some((now() + rest.min(BACKOFF_MAX), error.clone()));
+                state.rest = Some((now() + jittered(rest.min(BACKOFF_MAX)), error.clone()));
                 silent.filter(|silent| !silent.client.is_closed()).ok_or(error)
             }
         }

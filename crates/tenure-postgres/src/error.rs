@@ -215,9 +215,16 @@ pub(crate) fn code(error: &Error) -> Option<&str> {
     Some(driver.code()?.code())
 }
 
-/// Somebody else is at the row at this instant (P2).
-pub(crate) fn busy() -> Error {
-    new(ErrorKind::Unavailable, "another transaction is at this election; try again")
+/// Somebody else is at the row at this instant (P2); if it has been so for a while, who that is.
+pub(crate) fn busy(pids: Option<&str>) -> Error {
+    let message = match pids {
+        None => "another transaction is at this election; try again".to_owned(),
+        Some(pids) => format!(
+            "backend {pids} has locked this election (FOR UPDATE?) and does not let go; end its \
+             transaction, with pg_terminate_backend if need be"
+        ),
+    };
+    new(ErrorKind::Unavailable, message)
 }
 
 /// The lease is over, and a fenced transaction of it is not (P3).

@@ -151,7 +151,8 @@ pub(crate) fn answer(row: &Row, ops: &[&Op], grace: Duration) -> Result<Answer, 
                 }
                 _ => {
                     busy = true;
-                    Reply::Unknown(error::busy().during(op.verb()))
+                    let pids: Option<String> = row.try_get(13).map_err(broken)?;
+                    Reply::Unknown(error::busy(pids.as_deref()).during(op.verb()))
                 }
             }
         }

@@ -23,6 +23,7 @@ use crate::connector::Connector;
 use crate::error;
 use crate::names::identifier;
 use crate::notifications::Notifications;
+use crate::random::jittered;
 
 /// How long to wait before it is tried again: at first, at most, and at most where LISTEN itself
 /// ends the connection, which calls need.
@@ -34,6 +35,12 @@ const PAUSE_MAX_LETHAL: Duration = Duration::from_secs(60);
 const UNKNOWN: u8 = 0;
 const DEAF: u8 = 1;
 const HEARS: u8 = 2;
+
+/// Has the server end a session that listens and whose client does not read any more, frozen
+/// perhaps: it would hold a snapshot, so that nothing is vacuumed, and the queue of notifications.
+/// Over TCP only; a limit of the server's own is kept.
+const BOUND: &str = "SELECT pg_catalog.set_config('tcp_user_timeout', '30s', false) \
+                     WHERE pg_catalog.current_setting('tcp_user_timeout') = '0';";
 
 /// Keeps LISTEN up.
 pub(crate) struct NotifyListener {
@@ -177,7 +184,7 @@ impl NotifyListener {
                         () = self.changed.notified() => {}
                     }
                     if current.borrow().is_none() && self.has_lost() {
-                        pause(PAUSE_MIN).await;
+                        pause(jittered(PAUSE_MIN)).await;
                     }
                 }
                 Err((error, lethal)) => {
@@ -190,7 +197,7 @@ impl NotifyListener {
                     current.borrow_and_update();
                     // Others may connect first, and then there is no reason to wait.
                     tokio::select! {
-                        () = pause(wait) => {}
+                        () = pause(jittered(wait)) => {}
                         () = self.changed.notified(), if !lethal => {}
                         () = is_opened(&mut current), if !lethal => {}
                     }
@@ -230,7 +237,9 @@ impl NotifyListener {
         let unwanted =
             had.difference(&wanted).map(|name| format!("UNLISTEN {};", identifier(name)));
         let missing = wanted.difference(&had).map(|name| format!("LISTEN {};", identifier(name)));
-        let sql: String = unwanted.chain(missing).collect();
+        let hears = self.hears.load(Ordering::Relaxed) == HEARS;
+        let bound = (is_new && hears).then(|| BOUND.to_owned());
+        let sql: String = unwanted.chain(missing).chain(bound).collect();
         if !sql.is_empty() {
             let done = self.connector.execute_on(&session, &sql).await;
             done.map_err(|error| (error, session.is_closed()))?;
@@ -258,7 +267,16 @@ impl NotifyListener {
         let elsewhere = Connector::new(self.config.clone());
         let checked = self.hear_itself(&elsewhere, || {}).await;
         match checked {
-            Ok(()) => self.hears.store(HEARS, Ordering::Relaxed),
+            Ok(()) => {
+                self.hears.store(HEARS, Ordering::Relaxed);
+                // Sessions are not shared here: what is set stays with this one.
+                let Ok(now) = self.connector.session().await else { return };
+                if now.number() == session
+                    && let Err(error) = self.connector.execute_on(&now, BOUND).await
+                {
+                    tracing::debug!(%error, "a session that listens has no bound of its own");
+                }
+            }
             Err(error) if !error::is_not_heard(&error) => {
                 tracing::debug!(%error, "it is not known whether notifications are heard");
             }

@@ -9,7 +9,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::Value;
 use tenure_core::sync::lock;
 use tenure_core::{
     Acknowledged, BoxFuture, ChannelBacklog, Channels, DeadLetter, Delivery, Error, Inbox,
@@ -17,7 +16,6 @@ use tenure_core::{
 };
 
 use crate::error;
-use crate::pool::text;
 use crate::script::{Call, Kind};
 use crate::store::RedisStore;
 
@@ -87,17 +85,7 @@ impl Takes {
 }
 
 impl RedisStore {
-    /// Calls one script about messages, whose answer is a list of words.
-    async fn mail(&self, kind: Kind, keys: Vec<String>, args: Vec<String>) -> Result<Words, Error> {
-        match self.call_one(&Call::new(kind, keys, args)).await? {
-            Value::Array(words) => Ok(Words(words.iter().map(text).collect())),
-            Value::ServerError(error) => Err(error::from_server(&self.address(), &error)),
-            Value::Int(_) => Ok(Words(Vec::new())),
-            _ => Err(error::odd_answer()),
-        }
-    }
-
-    async fn exhume(&self, election: &Name, ids: &[u64], verb: &str) -> Result<u64, Error> {
+    async fn exhume(&self, election: &Name, ids: &[u64], verb: &'static str) -> Result<u64, Error> {
         let of = MailKeys::new(self, election)?;
         let mut keys = of.first();
         keys.extend([of.waits(""), of.dead(""), of.known("")]);
@@ -107,7 +95,7 @@ impl RedisStore {
         let mut args = vec![verb.to_owned()];
         args.extend(ids.iter().map(u64::to_string));
         args.push(self.keys().mail_channel(election));
-        self.mail(Kind::MailExhume, keys, args).await?.number(0)
+        Words(self.words(Call::new(Kind::MailExhume, keys, args), verb).await?).number(0)
     }
 
     async fn post_all(&self, election: &Name, posts: &[Post]) -> Result<Vec<Posted>, Error> {
@@ -120,7 +108,7 @@ impl RedisStore {
             args.extend([channel.clone(), payload.clone(), key.clone()]);
         }
         args.push(self.keys().mail_channel(election));
-        let words = self.mail(Kind::MailPost, keys, args).await?;
+        let words = Words(self.words(Call::new(Kind::MailPost, keys, args), "post").await?);
         if words.0.len() != posts.len() * 2 {
             return Err(error::odd_answer());
         }
@@ -165,8 +153,8 @@ impl Channels for RedisStore {
             // The name of a channel has no line break in it.
             let message = format!("{channel}\n{payload}");
             let args = vec![message, self.keys().mail_channel(election)];
-            let told = self.mail(Kind::MailNotify, vec![of.lease, of.companion], args).await;
-            told.map(|_| ()).map_err(|error| error.in_store(error::STORE).during("notify"))
+            let call = Call::new(Kind::MailNotify, vec![of.lease, of.companion], args);
+            self.words(call, "notify").await.map(drop)
         })
     }
 
@@ -210,8 +198,8 @@ impl Channels for RedisStore {
             keys.extend([of.waits(channel), of.dead(channel)]);
             let request = self.takes().begin(election, term, channel);
             let args = vec![term.to_string(), tries.to_string(), request];
-            let words = self.mail(Kind::MailTake, keys, args).await;
-            let words = words.map_err(|error| error.in_store(error::STORE).during("take"))?;
+            let call = Call::new(Kind::MailTake, keys, args);
+            let words = Words(self.words(call, "take").await?);
             self.takes().answered(election, channel);
             match words.word(0)? {
                 "stale" => Ok(Taken::Stale),
@@ -239,9 +227,8 @@ impl Channels for RedisStore {
             keys.extend([of.waits(channel), of.known(channel), of.done(channel, "")]);
             let memory = KEY_MEMORY.as_millis().to_string();
             let args = vec![term.to_string(), id.to_string(), memory];
-            let words = self.mail(Kind::MailAcknowledge, keys, args).await;
-            let words =
-                words.map_err(|error| error.in_store(error::STORE).during("acknowledge"))?;
+            let call = Call::new(Kind::MailAcknowledge, keys, args);
+            let words = Words(self.words(call, "acknowledge").await?);
             match words.word(0)? {
                 "stale" => Ok(Acknowledged::Stale),
                 "gone" => Ok(Acknowledged::Gone),
@@ -258,8 +245,8 @@ impl Channels for RedisStore {
             let of = MailKeys::new(self, election)?;
             let mut keys = of.first();
             keys.extend([of.channels(), of.waits(""), of.dead("")]);
-            let words = self.mail(Kind::MailBacklog, keys, Vec::new()).await;
-            let words = words.map_err(|error| error.in_store(error::STORE).during("backlog"))?;
+            let call = Call::new(Kind::MailBacklog, keys, Vec::new());
+            let words = Words(self.words(call, "backlog").await?);
             let mut backlog = Vec::new();
             for at in words.parts(4) {
                 let age = words.word(at + 3)?.parse().ok().map(Duration::from_millis);
@@ -287,8 +274,8 @@ impl Channels for RedisStore {
             keys.extend([of.channels(), of.dead("")]);
             let limit = limit.min(1_000_000).to_string();
             let args = vec![channel.unwrap_or_default().to_owned(), limit];
-            let words = self.mail(Kind::MailDead, keys, args).await;
-            let words = words.map_err(|error| error.in_store(error::STORE).during("list"))?;
+            let call = Call::new(Kind::MailDead, keys, args);
+            let words = Words(self.words(call, "list").await?);
             let letter = |at: usize| {
                 Ok(DeadLetter {
                     id: words.number(at)?,

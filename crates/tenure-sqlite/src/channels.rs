@@ -11,6 +11,7 @@ use tenure_core::{
 use crate::error;
 use crate::hints::announce_mail;
 use crate::inbox::{Bell, Ring, SqliteInbox};
+use crate::mail::Room;
 use crate::store::SqliteStore;
 
 /// Notices are kept for a minute, some thousand of them: so they are not long.
@@ -30,14 +31,11 @@ impl Channels for SqliteStore {
         payload: &'a str,
     ) -> BoxFuture<'a, Result<(), Error>> {
         let (name, channel, payload) = (election.clone(), channel.to_owned(), payload.to_owned());
-        Box::pin(async move {
-            let told = self.mail().ask(move |room| {
-                let hints = room.notify(&name, &channel, &payload)?;
-                announce_mail(&hints, &name, Ring::Notice);
-                Ok(())
-            });
-            told.await.map_err(|error| error.during("notify"))
-        })
+        Box::pin(self.mail().ask("notify", move |room| {
+            let hints = room.notify(&name, &channel, &payload)?;
+            announce_mail(&hints, &name, Ring::Notice);
+            Ok(())
+        }))
     }
 
     fn post<'a>(
@@ -46,14 +44,11 @@ impl Channels for SqliteStore {
         posts: &'a [Post],
     ) -> BoxFuture<'a, Result<Vec<Posted>, Error>> {
         let (name, posts) = (election.clone(), posts.to_vec());
-        Box::pin(async move {
-            let posted = self.mail().ask(move |room| {
-                let (posted, hints) = room.post(&name, &posts)?;
-                announce_mail(&hints, &name, Ring::Post);
-                Ok(posted)
-            });
-            posted.await.map_err(|error| error.during("post"))
-        })
+        Box::pin(self.mail().ask("post", move |room| {
+            let (posted, hints) = room.post(&name, &posts)?;
+            announce_mail(&hints, &name, Ring::Post);
+            Ok(posted)
+        }))
     }
 
     fn listen<'a>(
@@ -70,13 +65,13 @@ impl Channels for SqliteStore {
                                raise fs.inotify.max_user_instances";
                 return Err(error::new(ErrorKind::Unavailable, message).during("listen"));
             };
-            let end = self.mail().ask(|room| room.end_of_notices()).await;
+            let cursor = self.mail().ask("listen", |room| room.end_of_notices()).await?;
             let inbox = SqliteInbox {
                 mail: self.mail().clone(),
                 election: election.clone(),
                 channels: channels.iter().cloned().collect(),
                 bell,
-                cursor: end.map_err(|error| error.during("listen"))?,
+                cursor,
                 arrivals: VecDeque::new(),
                 reading: None,
                 _hints: hints,
@@ -93,10 +88,7 @@ impl Channels for SqliteStore {
         tries: u32,
     ) -> BoxFuture<'a, Result<Taken, Error>> {
         let (name, channel) = (election.clone(), channel.to_owned());
-        Box::pin(async move {
-            let taken = self.mail().ask(move |room| room.take(&name, term, &channel, tries));
-            taken.await.map_err(|error| error.during("take"))
-        })
+        Box::pin(self.mail().ask("take", move |room| room.take(&name, term, &channel, tries)))
     }
 
     fn acknowledge<'a>(
@@ -107,10 +99,8 @@ impl Channels for SqliteStore {
         id: u64,
     ) -> BoxFuture<'a, Result<Acknowledged, Error>> {
         let (name, channel) = (election.clone(), channel.to_owned());
-        Box::pin(async move {
-            let done = self.mail().ask(move |room| room.acknowledge(&name, term, &channel, id));
-            done.await.map_err(|error| error.during("acknowledge"))
-        })
+        let done = move |room: &mut Room| room.acknowledge(&name, term, &channel, id);
+        Box::pin(self.mail().ask("acknowledge", done))
     }
 
     fn backlog<'a>(
@@ -118,10 +108,7 @@ impl Channels for SqliteStore {
         election: &'a Name,
     ) -> BoxFuture<'a, Result<Vec<ChannelBacklog>, Error>> {
         let name = election.clone();
-        Box::pin(async move {
-            let backlog = self.mail().ask(move |room| room.backlog(&name)).await;
-            backlog.map_err(|error| error.during("backlog"))
-        })
+        Box::pin(self.mail().ask("backlog", move |room| room.backlog(&name)))
     }
 
     fn dead_letters<'a>(
@@ -131,11 +118,8 @@ impl Channels for SqliteStore {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<DeadLetter>, Error>> {
         let (name, channel) = (election.clone(), channel.map(str::to_owned));
-        Box::pin(async move {
-            let letters =
-                self.mail().ask(move |room| room.dead_letters(&name, channel.as_deref(), limit));
-            letters.await.map_err(|error| error.during("list"))
-        })
+        let letters = move |room: &mut Room| room.dead_letters(&name, channel.as_deref(), limit);
+        Box::pin(self.mail().ask("list", letters))
     }
 
     fn replay<'a>(
@@ -144,14 +128,11 @@ impl Channels for SqliteStore {
         ids: &'a [u64],
     ) -> BoxFuture<'a, Result<u64, Error>> {
         let (name, ids) = (election.clone(), ids.to_vec());
-        Box::pin(async move {
-            let count = self.mail().ask(move |room| {
-                let (count, hints) = room.exhume(&name, &ids, true)?;
-                announce_mail(&hints, &name, Ring::Post);
-                Ok(count)
-            });
-            count.await.map_err(|error| error.during("replay"))
-        })
+        Box::pin(self.mail().ask("replay", move |room| {
+            let (count, hints) = room.exhume(&name, &ids, true)?;
+            announce_mail(&hints, &name, Ring::Post);
+            Ok(count)
+        }))
     }
 
     fn discard<'a>(
@@ -160,9 +141,6 @@ impl Channels for SqliteStore {
         ids: &'a [u64],
     ) -> BoxFuture<'a, Result<u64, Error>> {
         let (name, ids) = (election.clone(), ids.to_vec());
-        Box::pin(async move {
-            let count = self.mail().ask(move |room| Ok(room.exhume(&name, &ids, false)?.0)).await;
-            count.map_err(|error| error.during("discard"))
-        })
+        Box::pin(self.mail().ask("discard", move |room| Ok(room.exhume(&name, &ids, false)?.0)))
     }
 }

@@ -181,7 +181,7 @@ mod tests {
         let mail = Arc::new(Mail::new(SqliteConfig::new(&path), Host::detect().unwrap()));
         let election = Name::new("e").unwrap();
         let mut inbox = SqliteInbox {
-            cursor: mail.ask(|room| room.end_of_notices()).await.unwrap(),
+            cursor: mail.ask("listen", |room| room.end_of_notices()).await.unwrap(),
             mail: mail.clone(),
             election: election.clone(),
             channels: HashSet::from(["c".to_owned()]),
@@ -190,7 +190,7 @@ mod tests {
             reading: None,
             _hints: Box::new(NoHints),
         };
-        mail.ask(move |room| room.notify(&election, "c", "1")).await.unwrap();
+        mail.ask("notify", move |room| room.notify(&election, "c", "1")).await.unwrap();
         let db = rusqlite::Connection::open(&path).unwrap();
         db.execute_batch("ALTER TABLE notice RENAME TO away").unwrap();
         let bell = inbox.bell.clone();

@@ -2,117 +2,39 @@
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use tenure_core::{
-    BoxFuture, Error, ErrorKind, JobProgress, LEDGER_OPEN_MAX, Ledger, LedgerStep, Marked, Name,
-    OnceMark, OnceRecord, OnceStep, Term, Tick, TickEnd, TickRecord, TickState, Transactions,
+    BoxFuture, Error, JobProgress, LEDGER_OPEN_MAX, Ledger, LedgerStep, Marked, Name, OnceMark,
+    OnceRecord, OnceStep, Term, Tick, TickEnd, TickRecord, TickState, Transactions,
 };
 
 use crate::lease::{Round, unix_ms};
+use crate::once;
 use crate::store::SqliteStore;
-use crate::worker::thread_ended;
-use crate::{error, once};
+use crate::worker::answered;
 
-/// What is asked of the ledger.
-pub(crate) enum Call {
-    Record { election: Name, term: Term, steps: Vec<LedgerStep> },
-    Request { election: Name, job: String },
-    Open { election: Name, after: Option<Tick> },
-    Latest { election: Name },
-    History { election: Name, job: Option<String>, limit: usize },
-    Once { election: Name, term: Term, step: OnceStep },
-    OnceRecord { election: Name, key: String },
-    OnceHistory { election: Name, limit: usize },
+fn request(round: &mut Round<'_>, election: Name, job: String) -> rusqlite::Result<Tick> {
+    let values = (election.as_str(), &job, unix_ms().unwrap_or(0));
+    let mut request = round.conn.prepare_cached(include_str!("sql/tick_request.sql"))?;
+    let scheduled: i64 = request.query_row(values, |row| row.get(0))?;
+    round.news.announce.push(election);
+    Ok(Tick::new(job, scheduled))
 }
 
-/// What it answers.
-pub(crate) enum Answer {
-    Marks(Vec<Marked>),
-    Requested(Tick),
-    Jobs(Vec<JobProgress>),
-    Records(Vec<TickRecord>),
-    Key(OnceMark),
-    Keys(Vec<OnceRecord>),
+fn records(
+    conn: &Connection,
+    sql: &str,
+    values: impl rusqlite::Params,
+) -> rusqlite::Result<Vec<TickRecord>> {
+    conn.prepare_cached(sql)?.query_map(values, record)?.collect()
 }
 
-impl Call {
-    /// Whether it has to wait for SQLite's write lock.
-    pub(crate) fn writes(&self) -> bool {
-        matches!(self, Call::Record { .. } | Call::Request { .. } | Call::Once { .. })
-    }
-}
-
-/// Carries out a call that writes, in a changing transaction.
-pub(crate) fn write(round: &mut Round<'_>, call: &Call) -> rusqlite::Result<Answer> {
-    match call {
-        Call::Record { election, term, steps } => {
-            let writer = StepWriter { conn: round.conn, election, term: *term, now: unix_ms() };
-            if !writer.holds(round.now_ns)? {
-                return Ok(Answer::Marks(vec![Marked::Stale; steps.len()]));
-            }
-            let marks = steps.iter().map(|step| writer.step(step)).collect::<Result<_, _>>()?;
-            Ok(Answer::Marks(marks))
-        }
-        Call::Request { election, job } => {
-            let values = (election.as_str(), job, unix_ms().unwrap_or(0));
-            let mut request = round.conn.prepare_cached(include_str!("sql/tick_request.sql"))?;
-            let scheduled: i64 = request.query_row(values, |row| row.get(0))?;
-            round.news.announce.push(election.clone());
-            Ok(Answer::Requested(Tick::new(job.clone(), scheduled)))
-        }
-        Call::Once { election, term, step } => {
-            let writer = StepWriter { conn: round.conn, election, term: *term, now: unix_ms() };
-            if !writer.holds(round.now_ns)? {
-                return Ok(Answer::Key(OnceMark::Stale));
-            }
-            Ok(Answer::Key(once::step(round.conn, election, *term, writer.now, step)?))
-        }
-        call => read(round.conn, call),
-    }
-}
-
-/// Carries out a call that reads.
-pub(crate) fn read(conn: &Connection, call: &Call) -> rusqlite::Result<Answer> {
-    let records = |sql: &str, values: &[&dyn rusqlite::ToSql]| {
-        let mut select = conn.prepare_cached(sql)?;
-        let rows = select.query_map(values, record)?.collect::<Result<_, _>>()?;
-        Ok(Answer::Records(rows))
+fn latest(conn: &Connection, election: &Name) -> rusqlite::Result<Vec<JobProgress>> {
+    let mut select = conn.prepare_cached(include_str!("sql/tick_jobs.sql"))?;
+    let progress = |row: &Row<'_>| {
+        let mut progress = JobProgress::new(row.get::<_, String>(0)?, row.get(1)?);
+        progress.schedule = row.get(2)?;
+        Ok(progress)
     };
-    match call {
-        Call::Open { election, after } => {
-            let at = after.as_ref().map(|after| after.scheduled_unix_ms);
-            let job = after.as_ref().map(|after| after.job.as_str());
-            let values: [&dyn rusqlite::ToSql; 4] =
-                [&election.as_str(), &column(LEDGER_OPEN_MAX), &at, &job];
-            records(include_str!("sql/tick_open.sql"), &values)
-        }
-        Call::History { election, job: None, limit } => {
-            let values: [&dyn rusqlite::ToSql; 2] = [&election.as_str(), &column(*limit)];
-            records(include_str!("sql/tick_history.sql"), &values)
-        }
-        Call::History { election, job: Some(job), limit } => {
-            let values: [&dyn rusqlite::ToSql; 3] = [&election.as_str(), &column(*limit), job];
-            records(include_str!("sql/tick_history_of_job.sql"), &values)
-        }
-        Call::Latest { election } => {
-            let mut select = conn.prepare_cached(include_str!("sql/tick_jobs.sql"))?;
-            let progress = |row: &Row<'_>| {
-                let mut progress = JobProgress::new(row.get::<_, String>(0)?, row.get(1)?);
-                progress.schedule = row.get(2)?;
-                Ok(progress)
-            };
-            let rows =
-                select.query_map([election.as_str()], progress)?.collect::<Result<_, _>>()?;
-            Ok(Answer::Jobs(rows))
-        }
-        Call::OnceRecord { election, key } => {
-            Ok(Answer::Keys(once::find(conn, election, key)?.into_iter().collect()))
-        }
-        Call::OnceHistory { election, limit } => {
-            Ok(Answer::Keys(once::history(conn, election, *limit)?))
-        }
-        Call::Record { .. } | Call::Request { .. } | Call::Once { .. } => {
-            Ok(Answer::Records(Vec::new()))
-        }
-    }
+    select.query_map([election.as_str()], progress)?.collect()
 }
 
 /// The steps of one term, in one transaction.
@@ -131,13 +53,17 @@ struct Found {
     attempt: u32,
 }
 
-impl StepWriter<'_> {
-    fn holds(&self, now_ns: i64) -> rusqlite::Result<bool> {
-        self.conn.prepare_cached(include_str!("sql/tick_holds.sql"))?.exists((
-            self.election.as_str(),
-            self.term(),
-            now_ns,
-        ))
+impl<'a> StepWriter<'a> {
+    /// `None` if this term does not hold the lease any more.
+    fn of(
+        round: &Round<'a>,
+        election: &'a Name,
+        term: Term,
+    ) -> rusqlite::Result<Option<StepWriter<'a>>> {
+        let writer = StepWriter { conn: round.conn, election, term, now: unix_ms() };
+        let mut holds = writer.conn.prepare_cached(include_str!("sql/tick_holds.sql"))?;
+        let holds = holds.exists((election.as_str(), writer.term(), round.now_ns))?;
+        Ok(holds.then_some(writer))
     }
 
     fn step(&self, step: &LedgerStep) -> rusqlite::Result<Marked> {
@@ -312,30 +238,6 @@ fn column(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-impl SqliteStore {
-    async fn ask(&self, call: Call, what: &'static str) -> Result<Answer, Error> {
-        let answer = match self.jobs().ledger(call) {
-            Ok(answer) => answer.await.unwrap_or_else(|| Err(thread_ended())),
-            Err(error) => Err(error),
-        };
-        answer.map_err(|error| error.during(what))
-    }
-
-    async fn ask_records(&self, call: Call, what: &'static str) -> Result<Vec<TickRecord>, Error> {
-        match self.ask(call, what).await? {
-            Answer::Records(records) => Ok(records),
-            _ => Err(odd()),
-        }
-    }
-
-    async fn ask_keys(&self, call: Call) -> Result<Vec<OnceRecord>, Error> {
-        match self.ask(call, "once").await? {
-            Answer::Keys(keys) => Ok(keys),
-            _ => Err(odd()),
-        }
-    }
-}
-
 impl Ledger for SqliteStore {
     fn transactions(&self) -> Transactions {
         Transactions::Beside
@@ -347,13 +249,12 @@ impl Ledger for SqliteStore {
         term: Term,
         steps: &'a [LedgerStep],
     ) -> BoxFuture<'a, Result<Vec<Marked>, Error>> {
-        Box::pin(async move {
-            let (election, steps) = (election.clone(), steps.to_vec());
-            match self.ask(Call::Record { election, term, steps }, "record").await? {
-                Answer::Marks(marks) => Ok(marks),
-                _ => Err(odd()),
-            }
-        })
+        let (election, steps) = (election.clone(), steps.to_vec());
+        let marks = move |round: &mut Round<'_>| match StepWriter::of(round, &election, term)? {
+            Some(writer) => steps.iter().map(|step| writer.step(step)).collect(),
+            None => Ok(vec![Marked::Stale; steps.len()]),
+        };
+        Box::pin(async move { answered(self.jobs().write(marks), "record").await })
     }
 
     fn request<'a>(
@@ -361,13 +262,9 @@ impl Ledger for SqliteStore {
         election: &'a Name,
         job: &'a str,
     ) -> BoxFuture<'a, Result<Tick, Error>> {
-        Box::pin(async move {
-            let call = Call::Request { election: election.clone(), job: job.to_owned() };
-            match self.ask(call, "request").await? {
-                Answer::Requested(tick) => Ok(tick),
-                _ => Err(odd()),
-            }
-        })
+        let (election, job) = (election.clone(), job.to_owned());
+        let tick = move |round: &mut Round<'_>| request(round, election, job);
+        Box::pin(async move { answered(self.jobs().write(tick), "request").await })
     }
 
     fn open<'a>(
@@ -376,16 +273,19 @@ impl Ledger for SqliteStore {
         after: Option<&'a Tick>,
     ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
         let (election, after) = (election.clone(), after.cloned());
-        Box::pin(self.ask_records(Call::Open { election, after }, "open"))
+        let open = move |conn: &Connection| {
+            let at = after.as_ref().map(|after| after.scheduled_unix_ms);
+            let job = after.as_ref().map(|after| after.job.as_str());
+            let values = (election.as_str(), column(LEDGER_OPEN_MAX), at, job);
+            records(conn, include_str!("sql/tick_open.sql"), values)
+        };
+        Box::pin(async move { answered(self.jobs().read(open), "open").await })
     }
 
     fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<JobProgress>, Error>> {
-        Box::pin(async move {
-            match self.ask(Call::Latest { election: election.clone() }, "latest").await? {
-                Answer::Jobs(jobs) => Ok(jobs),
-                _ => Err(odd()),
-            }
-        })
+        let election = election.clone();
+        let latest = move |conn: &Connection| latest(conn, &election);
+        Box::pin(async move { answered(self.jobs().read(latest), "latest").await })
     }
 
     fn history<'a>(
@@ -395,7 +295,17 @@ impl Ledger for SqliteStore {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
         let (election, job) = (election.clone(), job.map(str::to_owned));
-        Box::pin(self.ask_records(Call::History { election, job, limit }, "history"))
+        let history = move |conn: &Connection| {
+            let (name, limit) = (election.as_str(), column(limit));
+            match job {
+                None => records(conn, include_str!("sql/tick_history.sql"), (name, limit)),
+                Some(job) => {
+                    let values = (name, limit, job);
+                    records(conn, include_str!("sql/tick_history_of_job.sql"), values)
+                }
+            }
+        };
+        Box::pin(async move { answered(self.jobs().read(history), "history").await })
     }
 
     fn once<'a>(
@@ -404,13 +314,12 @@ impl Ledger for SqliteStore {
         term: Term,
         step: &'a OnceStep,
     ) -> BoxFuture<'a, Result<OnceMark, Error>> {
-        Box::pin(async move {
-            let (election, step) = (election.clone(), step.clone());
-            match self.ask(Call::Once { election, term, step }, "once").await? {
-                Answer::Key(mark) => Ok(mark),
-                _ => Err(odd()),
-            }
-        })
+        let (election, step) = (election.clone(), step.clone());
+        let mark = move |round: &mut Round<'_>| match StepWriter::of(round, &election, term)? {
+            Some(writer) => once::step(round.conn, &election, term, writer.now, &step),
+            None => Ok(OnceMark::Stale),
+        };
+        Box::pin(async move { answered(self.jobs().write(mark), "once").await })
     }
 
     fn once_record<'a>(
@@ -418,10 +327,9 @@ impl Ledger for SqliteStore {
         election: &'a Name,
         key: &'a str,
     ) -> BoxFuture<'a, Result<Option<OnceRecord>, Error>> {
-        Box::pin(async move {
-            let call = Call::OnceRecord { election: election.clone(), key: key.to_owned() };
-            Ok(self.ask_keys(call).await?.pop())
-        })
+        let (election, key) = (election.clone(), key.to_owned());
+        let record = move |conn: &Connection| once::find(conn, &election, &key);
+        Box::pin(async move { answered(self.jobs().read(record), "once").await })
     }
 
     fn once_history<'a>(
@@ -429,12 +337,10 @@ impl Ledger for SqliteStore {
         election: &'a Name,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<OnceRecord>, Error>> {
-        Box::pin(self.ask_keys(Call::OnceHistory { election: election.clone(), limit }))
+        let election = election.clone();
+        let history = move |conn: &Connection| once::history(conn, &election, limit);
+        Box::pin(async move { answered(self.jobs().read(history), "once").await })
     }
-}
-
-fn odd() -> Error {
-    error::new(ErrorKind::Corrupt, "the ledger gave another answer than was asked for; a bug")
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::db::{self, Db, OPEN_TIMEOUT};
 use crate::error;
 use crate::host::Host;
 use crate::lease::unix_ms;
-use crate::worker::{Answer, promise, thread_ended};
+use crate::worker::{Answer, answered, promise, thread_ended};
 
 /// How many calls may wait for the file.
 const QUEUE_MAX: usize = 4_096;
@@ -51,9 +51,10 @@ impl Mail {
     /// Has the thread do this. It is done even if the answer is no longer waited for.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
+        what: &'static str,
         act: impl FnOnce(&mut Room) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        self.send(act)?.await.unwrap_or_else(|| Err(thread_ended()))
+        answered(self.send(act), what).await
     }
 
     pub(crate) fn send<T: Send + 'static>(

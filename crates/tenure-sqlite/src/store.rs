@@ -17,7 +17,7 @@ use crate::fs;
 use crate::hints::Hub;
 use crate::host::Host;
 use crate::mail::Mail;
-use crate::worker::{Jobs, thread_ended};
+use crate::worker::{Jobs, answered, thread_ended};
 
 /// How many ops one transaction carries.
 const BATCH_LIMIT: usize = 10_000;
@@ -140,11 +140,7 @@ impl SqliteStore {
     /// # Errors
     /// Whatever kept the file from being read.
     pub async fn elections(&self) -> Result<Vec<Name>, Error> {
-        let listed = match self.0.jobs.list() {
-            Ok(answer) => answer.await.unwrap_or_else(|| Err(thread_ended())),
-            Err(error) => Err(error),
-        };
-        listed.map_err(|error| error.during("list"))
+        answered(self.0.jobs.list(), "list").await
     }
 
     /// Removes an election that nobody will take part in again, with its terms: should somebody do
@@ -158,11 +154,7 @@ impl SqliteStore {
     /// written.
     #[doc(hidden)]
     pub async fn forget(&self, election: &Name) -> Result<(), Error> {
-        let forgotten = match self.0.jobs.forget(election.clone()) {
-            Ok(answer) => answer.await.unwrap_or_else(|| Err(thread_ended())),
-            Err(error) => Err(error),
-        };
-        forgotten.map_err(|error| error.during("forget"))
+        answered(self.0.jobs.forget(election.clone()), "forget").await
     }
 }
 

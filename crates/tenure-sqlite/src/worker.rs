@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use rusqlite::Connection;
 use tenure_core::sync::lock;
 use tenure_core::{Error, ErrorKind, Name, Op, Reply};
 
@@ -18,7 +19,6 @@ use crate::error;
 use crate::hints::{self, Hub};
 use crate::host::Host;
 use crate::lease::{Me, News, Round};
-use crate::ledger;
 use crate::observe::Watch;
 use crate::witness::HolderProcess;
 
@@ -30,12 +30,7 @@ const QUEUE_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Jobs(SyncSender<Job>);
 
-enum Job {
-    Apply { ops: Vec<Op>, answer: Promise<Vec<Reply>> },
-    List { answer: Promise<Result<Vec<Name>, Error>> },
-    Forget { election: Name, answer: Promise<Result<(), Error>> },
-    Ledger { call: ledger::Call, answer: Promise<Result<ledger::Answer, Error>> },
-}
+type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 
 impl Jobs {
     /// Starts the thread with a connection that was opened before.
@@ -59,42 +54,65 @@ impl Jobs {
         Ok(Jobs(sender))
     }
 
-    /// Hands over a batch. It is carried out even if the answer is no longer waited for.
+    /// Hands over a batch.
     pub(crate) fn apply(&self, ops: Vec<Op>) -> Result<Answer<Vec<Reply>>, Error> {
-        let (answer, promised) = promise();
-        self.send(Job::Apply { ops, answer }).map(|()| promised)
+        self.send(move |worker| worker.apply(&ops))
     }
 
     /// Asks for the names of all elections.
     pub(crate) fn list(&self) -> Result<Answer<Result<Vec<Name>, Error>>, Error> {
-        let (answer, promised) = promise();
-        self.send(Job::List { answer }).map(|()| promised)
+        self.send(Worker::list)
     }
 
     /// Asks for an election to be forgotten.
     pub(crate) fn forget(&self, election: Name) -> Result<Answer<Result<(), Error>>, Error> {
-        let (answer, promised) = promise();
-        self.send(Job::Forget { election, answer }).map(|()| promised)
+        self.send(move |worker| worker.forget(&election))
     }
 
-    /// Hands over a call to the ledger. It is carried out even if nobody waits any more.
-    pub(crate) fn ledger(
+    /// Reads, in a transaction of its own.
+    pub(crate) fn read<T: Send + 'static>(
         &self,
-        call: ledger::Call,
-    ) -> Result<Answer<Result<ledger::Answer, Error>>, Error> {
-        let (answer, promised) = promise();
-        self.send(Job::Ledger { call, answer }).map(|()| promised)
+        look: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<Answer<Result<T, Error>>, Error> {
+        self.send(move |worker| worker.read(look))
     }
 
-    fn send(&self, job: Job) -> Result<(), Error> {
+    /// Writes, in a changing transaction.
+    pub(crate) fn write<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Round<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<Answer<Result<T, Error>>, Error> {
+        self.send(move |worker| worker.write(change))
+    }
+
+    /// Has the thread do this. It is done even if the answer is no longer waited for.
+    fn send<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Worker) -> T + Send + 'static,
+    ) -> Result<Answer<T>, Error> {
+        let (answer, promised) = promise();
+        let job: Job = Box::new(move |worker| answer.keep(act(worker)));
         self.0.try_send(job).map_err(|failure| match failure {
             TrySendError::Full(_) => error::new(
                 ErrorKind::Unavailable,
                 format!("{QUEUE_MAX} calls wait for the file already; is its disk stuck?"),
             ),
             TrySendError::Disconnected(_) => thread_ended(),
-        })
+        })?;
+        Ok(promised)
     }
+}
+
+/// Waits for what a thread was asked.
+pub(crate) async fn answered<T>(
+    asked: Result<Answer<Result<T, Error>>, Error>,
+    what: &'static str,
+) -> Result<T, Error> {
+    let answer = match asked {
+        Ok(answer) => answer.await.unwrap_or_else(|| Err(thread_ended())),
+        Err(error) => Err(error),
+    };
+    answer.map_err(|error| error.during(what))
 }
 
 /// What to say when the thread is gone although the store is not.
@@ -116,12 +134,7 @@ struct Worker {
 impl Worker {
     fn run(mut self, jobs: Receiver<Job>) {
         while let Ok(job) = jobs.recv() {
-            match job {
-                Job::Apply { ops, answer } => answer.keep(self.apply(&ops)),
-                Job::List { answer } => answer.keep(self.list()),
-                Job::Forget { election, answer } => answer.keep(self.forget(&election)),
-                Job::Ledger { call, answer } => answer.keep(self.ledger(&call)),
-            }
+            job(&mut self);
         }
     }
 
@@ -212,9 +225,7 @@ impl Worker {
     }
 
     fn list(&mut self) -> Result<Vec<Name>, Error> {
-        if let Some(db) = self.db.take_if(|db| db.is_moved()) {
-            db.abandon();
-        }
+        self.leave_moved();
         self.with_db(|_, db| {
             let real = db.place.real.clone();
             let broken = |error| error::from_sqlite(&real, error);
@@ -226,9 +237,7 @@ impl Worker {
     }
 
     fn forget(&mut self, election: &Name) -> Result<(), Error> {
-        if let Some(db) = self.db.take_if(|db| db.is_moved()) {
-            db.abandon();
-        }
+        self.leave_moved();
         let (forgotten, _) = self.transact(|round| round.forget(election))?;
         if forgotten {
             return Ok(());
@@ -237,22 +246,35 @@ impl Worker {
         Err(error::new(ErrorKind::Config, message))
     }
 
-    fn ledger(&mut self, call: &ledger::Call) -> Result<ledger::Answer, Error> {
-        if let Some(db) = self.db.take_if(|db| db.is_moved()) {
-            db.abandon();
-        }
-        if !call.writes() {
-            return self.with_db(|_, db| {
-                let real = db.place.real.clone();
-                let tx = db.look()?;
-                ledger::read(&tx, call).map_err(|error| error::from_sqlite(&real, error))
-            });
-        }
-        let (answer, news) = self.transact(|round| ledger::write(round, call))?;
+    fn read<T>(
+        &mut self,
+        look: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        self.leave_moved();
+        self.with_db(|_, db| {
+            let real = db.place.real.clone();
+            let tx = db.look()?;
+            look(&tx).map_err(|error| error::from_sqlite(&real, error))
+        })
+    }
+
+    fn write<T>(
+        &mut self,
+        change: impl FnOnce(&mut Round<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        self.leave_moved();
+        let (answer, news) = self.transact(change)?;
         if let Some(db) = &self.db {
             hints::announce(&db.place.hints, &news.announce);
         }
         Ok(answer)
+    }
+
+    /// Lets go of a file that is another one by now.
+    fn leave_moved(&mut self) {
+        if let Some(db) = self.db.take_if(|db| db.is_moved()) {
+            db.abandon();
+        }
     }
 
     fn with_db<T>(

@@ -14,6 +14,8 @@ pub struct Leader {
     pub term: Option<Term>,
     /// How long its lease lasts if it is not renewed.
     pub remaining: Duration,
+    /// How long it lasts after each renewal, where the store knows that.
+    pub ttl: Option<Duration>,
     /// When its term began, in milliseconds of Unix time. For display only.
     pub since_unix_ms: Option<u64>,
     /// What it published.
@@ -26,6 +28,7 @@ impl From<Lease> for Leader {
             holder: lease.holder,
             term: lease.term,
             remaining: lease.remaining,
+            ttl: lease.ttl,
             since_unix_ms: lease.since_unix_ms,
             metadata: lease.metadata,
         }

@@ -36,7 +36,7 @@ from tenure._errors import (
 )
 
 if TYPE_CHECKING:
-    from tenure import blocking
+    from tenure import blocking, fence
     from tenure._candidate import Candidate
     from tenure._cron import Cron, Run, TickRecord
     from tenure._election import Election
@@ -72,6 +72,7 @@ __all__ = [
     "UnavailableError",
     "UnsupportedError",
     "blocking",
+    "fence",
 ]
 
 # Where the names are that are loaded when they are used.
@@ -91,7 +92,7 @@ _PLACES = {
     "TickRecord": "_cron",
     "Timing": "_values",
 }
-_MODULES = ("blocking",)
+_MODULES = ("blocking", "fence")
 
 
 def __getattr__(name: str) -> Any:

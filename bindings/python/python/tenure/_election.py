@@ -181,7 +181,7 @@ class Election(_native.Election):
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool:
+    ) -> None:
         scope, self._scope = self._scope, None
         ours = False
         try:
@@ -194,7 +194,6 @@ class Election(_native.Election):
         failure, self._failure = self._failure, None
         if failure is not None and (error is None or ours):
             raise failure
-        return ours
 
     # Leading
 

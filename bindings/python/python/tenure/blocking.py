@@ -44,6 +44,9 @@ class _Thread:
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
+        # Held while a call is handed over, so that none is after the end.
+        self._lock = threading.Lock()
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name=f"tenure-{name}", daemon=True)
         self._thread.start()
 
@@ -51,6 +54,11 @@ class _Thread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
+            # Whoever waits for something here is told that it does not come.
+            left = asyncio.all_tasks(self.loop)
+            for task in left:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         finally:
             self.loop.close()
 
@@ -58,25 +66,39 @@ class _Thread:
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("this would wait for the thread that it is called on")
-        try:
-            return asyncio.run_coroutine_threadsafe(work, self.loop)
-        except RuntimeError:
-            work.close()
-            raise StoppedError("the election was stopped") from None
+        with self._lock:
+            if not self._ended:
+                return asyncio.run_coroutine_threadsafe(work, self.loop)
+        work.close()
+        raise StoppedError("the election was stopped")
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs it there and waits for it."""
         future = self.submit(work)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise StoppedError("the election was stopped meanwhile") from None
         except BaseException:
             future.cancel()
             raise
 
     def end(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+            self.loop.call_soon_threadsafe(self._last_call)
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    def _last_call(self) -> None:
+        # Once around: what was handed over before is a task by then.
+        self.loop.call_soon(self.loop.stop)
 
 
 class Lost:
@@ -162,8 +184,9 @@ class Reign:
         try:
             self._thread.call(self._reign.resign())
         except Error as error:
-            # Stopped or forked: then it is given back already, or not ours.
+            # Stopped: the loop is gone, and nobody else uses the reign. Or forked, and not ours.
             logger.debug("the reign of term %d: %s", self.term, error)
+            self._reign._close()
         self.lost._set("resigned")
 
     def __repr__(self) -> str:
@@ -329,8 +352,9 @@ class Election:
                 try:
                     await ended.wait()
                 except asyncio.CancelledError:
-                    if not late:
-                        late.append(True)
+                    late.append(True)
+                    if thread.loop.is_closed() or thread.ended:
+                        raise
 
         late: list[bool] = []
 
@@ -346,8 +370,12 @@ class Election:
         try:
             value = work(*args)
         finally:
-            thread.loop.call_soon_threadsafe(ended.set)
-            in_time = holding.result()
+            try:
+                thread.loop.call_soon_threadsafe(ended.set)
+                in_time = holding.result()
+            except (RuntimeError, concurrent.futures.CancelledError):
+                # The election was stopped meanwhile, and did not wait for longer than the drain.
+                in_time = False
         return value if in_time else None
 
     def once(

@@ -248,10 +248,19 @@ async fn narrate(
     out: Output,
     sentence: impl Fn(&Event) -> Option<String>,
 ) {
-    let mut last = String::new();
+    let (mut last, mut settling) = (String::new(), false);
     while let Some((at, event)) = events.next_at().await {
+        // While a store settles, it says so at each try, and in between that nobody leads.
+        let repeats = settling && matches!(event, Event::Settling { .. });
+        settling = match event {
+            Event::Settling { .. } => true,
+            Event::LeaderChanged { leader: None } => settling,
+            _ => false,
+        };
         if out.json {
             out.event(at, &name, &candidate, &event);
+        } else if repeats {
+            continue;
         } else if let Some(sentence) = sentence(&event).filter(|sentence| *sentence != last) {
             // People need not be told the same thing at each try.
             if output::is_worrying(&event) {

@@ -73,7 +73,7 @@
     card.classList.toggle("leads", state.is_leader);
     card.classList.toggle("nobody", !state.leader);
     card.classList.toggle("lost", state.store_answers === false || state.overdue_ms !== null);
-    put(card, ".badge", state.is_leader ? "leads here" : state.leader ? "follows" : "nobody leads");
+    put(card, ".badge", state.is_leader ? "leads here" : state.leader ? "leads elsewhere" : "nobody leads");
     put(card, ".label", state.label || "Nobody");
     put(card, ".term", state.term === null ? "" : "term " + state.term);
     const trouble = state.store_answers === false
@@ -81,7 +81,7 @@
       : state.overdue_ms !== null ? "This process ought to have stepped down." : "";
     put(card, ".store", trouble);
     const metadata = state.metadata ? " Published: " + JSON.stringify(state.metadata) : "";
-    put(card, ".facts", "Here: " + state.candidate.split("#")[0] + "." + metadata);
+    put(card, ".facts", "This instance: " + state.candidate.split("#")[0] + "." + metadata);
     card.querySelector(".resign").disabled = !state.leader;
     if (changed) {
       card.dataset.changedAt = String(Date.now());
@@ -151,6 +151,7 @@
     const now = Date.now();
     if (!history.length) {
       put(entry.card, ".from", "no change of hands was seen yet");
+      put(entry.card, ".to", "");
       return;
     }
     const first = Date.parse(history[history.length - 1].from);
@@ -170,6 +171,7 @@
     const last = history[0];
     if (last.to) rect(svg, x(Date.parse(last.to)), 1000, "", "nobody leads", "gap");
     put(entry.card, ".from", clock(history[history.length - 1].from));
+    put(entry.card, ".to", "now");
     const gaps = history.filter((reign) => reign.gap_ms).length;
     svg.setAttribute("aria-label", "Timeline of " + entry.state.election + ": " + history.length + " reigns, " + gaps + " gaps; the table below has them all");
   };

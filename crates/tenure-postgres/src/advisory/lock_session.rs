@@ -165,6 +165,7 @@ impl LockSession {
         settings.push((self.evicts, "0".to_owned()));
         for (name, value) in [
             ("default_transaction_read_only", "off"),
+            ("transaction_timeout", "0"),
             ("plan_cache_mode", "force_generic_plan"),
             ("enable_nestloop", "off"),
             ("jit", "off"),

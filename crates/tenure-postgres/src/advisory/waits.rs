@@ -25,6 +25,7 @@ use crate::clock::pause;
 use crate::config::PostgresConfig;
 use crate::connection;
 use crate::error;
+use crate::random::jittered;
 
 /// How long to leave it after a wait that failed: those who follow would try again at once.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -138,7 +139,7 @@ impl HolderWaits {
             }
             if let Err(error) = waiting.waits.wait_for(pid, &stopped).await {
                 tracing::debug!(%error, pid, "a holder can't be waited for");
-                pause(PAUSE).await;
+                pause(jittered(PAUSE)).await;
             }
             drop(waiting);
         });

@@ -254,7 +254,7 @@ impl LockSession {
         let term = match issued {
             Issued::Term(term) => term,
             Issued::Led(leader) => return unknown(op, &error::led_by_lease(name, &leader)),
-            Issued::Fenced(pids, _) if pids.is_empty() => return unknown(op, &error::busy()),
+            Issued::Fenced(pids, _) if pids.is_empty() => return unknown(op, &error::busy(None)),
             Issued::Fenced(pids, last) => {
                 let fenced = self.fenced.entry(name.clone()).or_insert((last, now()));
                 if fenced.0 != last {

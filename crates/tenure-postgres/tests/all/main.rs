@@ -29,6 +29,7 @@ mod messages;
 mod migrations;
 mod moving;
 mod once;
+mod operations;
 mod pooler;
 mod repairs;
 mod row_lock;

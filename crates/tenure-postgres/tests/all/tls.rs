@@ -71,8 +71,8 @@ async fn needs_postgres_connections_are_encrypted_and_servers_verified_as_asked(
     }
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_certificates_that_changed_are_read_again_and_direct_tls_is_spoken() {
     let mut server = OwnServer::new(&["ssl=on"]);
     let (ours, other) = (Authority::new(), Authority::new());

@@ -1,3 +1,4 @@
 -- Tells those who listen in this election.
 -- KEYS: lease, companion. ARGV: message, channel of the election, how to publish.
-return tell(ARGV[3], ARGV[2], ARGV[1])
+local told = tell(ARGV[3], ARGV[2], ARGV[1])
+return type(told) == 'table' and told or {}

@@ -58,12 +58,12 @@ pub(crate) struct CronRunArgs {
     #[arg(long, value_name = "DURATION")]
     pub(crate) timeout: Option<String>,
 
-    /// What of ticks that came due while nobody led: skip, run-once, run-all, run-all(N)
+    /// What to do with ticks missed while nobody led: skip, run-once, run-all, run-all(N)
     /// [default: skip]
     #[arg(long, value_name = "WHAT")]
     pub(crate) missed: Option<String>,
 
-    /// What of a tick while the one before it runs: skip, queue, allow [default: skip, with
+    /// What to do with a tick while the one before it runs: skip, queue, allow [default: skip, with
     /// run-all queue]
     #[arg(long, value_name = "WHAT")]
     pub(crate) overlap: Option<String>,

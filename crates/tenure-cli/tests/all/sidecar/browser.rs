@@ -47,14 +47,14 @@ fn needs_browser_a_change_of_leader_is_on_the_page_within_100_ms() {
     let browser = Browser::start();
     open(&browser, &second);
     browser.shows(&of(".label"), "web-1");
-    browser.shows(&of(".badge"), "follows");
+    browser.shows(&of(".badge"), "leads elsewhere");
     browser.shows(&of(".term"), "term 1");
     let mut late_ms = Vec::new();
     for round in 0..ROUNDS {
         let (leader, next, badge) = if round % 2 == 0 {
             (&first, "web-2", "leads here")
         } else {
-            (&second, "web-1", "follows")
+            (&second, "web-1", "leads elsewhere")
         };
         if round == ROUNDS - 1 {
             // Until the other one may be elected at once: then whoever resigns here has long to

@@ -88,11 +88,14 @@ fn without_elections_it_sees_those_that_begin_later() {
     let instance = Instance::start(&place, "watcher", &[]);
     assert_eq!(instance.get("/elections").json()["elections"], serde_json::json!([]));
     assert_eq!(instance.get("/leader/late").status, 404);
-    let mut late = place.spawn(&["run", "late", "--id", "worker", "--", "sleep", "99"]);
+    let args = ["run", "late", "--id", "worker", "--ttl", "6s", "--", "sleep", "99"];
+    let mut late = place.spawn(&args);
     eventually("it is seen", || {
         let answer = instance.get("/leader/late");
         (answer.status == 503 && answer.json()["label"] == "worker").then_some(())
     });
+    let ttl_ms = &instance.get("/elections/late").json()["ttl_ms"];
+    assert_eq!(*ttl_ms, 6000, "of the lease, not of whoever looks");
     late.signal(Signal::TERM);
     late.code();
     eventually("its end is seen", || {
