@@ -5,8 +5,9 @@ import { after, before, test } from "node:test";
 
 import pg from "pg";
 import createDefault, { createLeaderElector } from "tenure/compat/advisory";
+import { LeaderElection } from "tenure/compat/leader-election";
 
-import { POSTGRES, sleep, until, withPostgres } from "./support.mjs";
+import { POSTGRES, makeDatabase, sleep, until, withPostgres } from "./support.mjs";
 
 let pool, lock = 1_000_000 + Math.floor(Math.random() * 1_000_000_000);
 
@@ -116,6 +117,47 @@ test("a dropped connection ends leadership, not the process", withPostgres, asyn
   await until(() => changes.length >= 3);
   assert.deepEqual(changes.slice(0, 3), [true, false, true]);
   await elector.stop();
+});
+
+test("a bridge leads with the lock and the lease, and gives the lease back first", withPostgres, async () => {
+  const database = await makeDatabase(true);
+  const own = new pg.Pool({ connectionString: database.url });
+  const timing = { heartbeatTimeoutSeconds: 3, heartbeatIntervalMs: 1_000 };
+  const election = new LeaderElection(own, { serviceName: "invoices", candidateId: "a", ...timing });
+  const seen = [];
+  const key = lock++;
+  const elector = createLeaderElector({
+    pool: own, lock: key, poll: 2_000,
+    onLeadershipChange: async (leads) => {
+      if (leads) return election.start();
+      await election.stop();
+      const { rows } = await own.query("SELECT leader_id FROM leader_election");
+      seen.push(rows[0].leader_id, (await own.query("SELECT count(*)::int AS n FROM pg_locks WHERE objid::bigint = $1", [key])).rows[0].n);
+    },
+  });
+  elector.start();
+  await until(() => elector.isLeader() && election.isCurrentLeader());
+  assert.equal(election.term, 1);
+  await elector.stop();
+  assert.deepEqual(seen, ["", 1]);
+  await own.end();
+  await database.drop();
+});
+
+test("a change callback that hangs keeps no client for ever", withPostgres, async () => {
+  const own = new pg.Pool({ connectionString: POSTGRES });
+  const key = lock++;
+  const elector = createLeaderElector({
+    pool: own, lock: key, poll: 100, onLeadershipChange: (leads) => (leads ? undefined : new Promise(() => {})),
+  });
+  elector.start();
+  await until(() => elector.isLeader());
+  const began = performance.now();
+  await elector.stop();
+  assert.ok(performance.now() - began < 2_000, "a sixth of 3 s, on a busy machine");
+  assert.equal(await holders(key), 1, "it runs out");
+  await own.end();
+  await until(async () => (await holders(key)) === 0);
 });
 
 const withPooler = process.env.TENURE_TEST_PGBOUNCER ? {} : { skip: "needs PgBouncer" };

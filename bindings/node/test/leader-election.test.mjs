@@ -187,6 +187,20 @@ test("callbacks that throw and errors of the database end nothing", async () => 
   assert.ok(said.some((words) => words.includes("become")) && said.some((words) => words.includes("lose")));
 });
 
+test("a callback may stop the election", async () => {
+  const db = new Stand();
+  let isLost = false;
+  const election = new LeaderElection(db, config("jobs", {
+    onBecomeLeader: () => {
+      assert.equal(election.isCurrentLeader(), true);
+      void election.stop();
+    },
+    onLoseLeadership: () => void (isLost = true),
+  }));
+  await election.start();
+  await until(() => isLost && db.holder === "");
+});
+
 test("a blocked loop keeps nothing", async () => {
   const election = new LeaderElection(new Stand(), config("jobs", { heartbeatTimeoutSeconds: 1 }));
   await election.start();

@@ -72,13 +72,14 @@ export function createLeaderElector(options: LeaderElectorOptions): LeaderElecto
   const say = (level: keyof Logger, ...args: unknown[]) => quietly(() => log[level]?.(...args));
   const ttl = Math.max(poll * 3, TTL_MIN_MS);
   let driver: Driver | undefined;
+  let holder: Holder | undefined;
   let running: Promise<void> | undefined;
 
   const make = (): Driver => {
     // A hand-over waits for a handler that runs, at most for the drain.
     const run: Run = (work) => made.runIfLeader(work);
-    const holder = new Holder(pool, lock, ttl, channels ?? [], say, run);
-    const made: Driver = new Driver(holder, timingOf(ttl, poll), {
+    const own = (holder = new Holder(pool, lock, ttl, channels ?? [], say, run));
+    const made: Driver = new Driver(own, timingOf(ttl, poll), {
       onBecome: () => {
         say("info", { lock }, "became the leader");
         return onLeadershipChange?.(true);
@@ -102,8 +103,9 @@ export function createLeaderElector(options: LeaderElectorOptions): LeaderElecto
       return running;
     },
     async stop() {
-      const stopped = driver;
+      const [stopped, left] = [driver, holder];
       await stopped?.stop();
+      left?.leave();
       if (driver === stopped) driver = running = undefined;
     },
     async notify(payload, channelName) {
@@ -205,6 +207,13 @@ class Holder implements Transport {
     }
     this.drop(true);
     return { granted: false };
+  }
+
+  /** Work still runs after a stop: its lock is not given back, it runs out (I8). */
+  leave(): void {
+    if (!this.session) return;
+    const timer = setTimeout(() => this.drop(true), this.ttl);
+    (timer as { unref?: () => void }).unref?.();
   }
 
   private drop(destroy: boolean): void {

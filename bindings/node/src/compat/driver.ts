@@ -207,6 +207,8 @@ export class Driver {
     counts: boolean,
   ): Promise<void> {
     if (!callback) return;
+    // Not inside of the engine's own turn: a callback may call `stop`.
+    await undefined;
     try {
       await callback();
     } catch (error) {

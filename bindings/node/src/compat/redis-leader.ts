@@ -87,6 +87,7 @@ export function createLeader(client: any, options: LeaderOptions = {}): Leader {
     isLeader: () => driver.isLeader(),
     currentLeader: async () => {
       try {
+        if (!redis.isReady() && !redis.isConnecting()) throw new Error(AWAY);
         return await bounded(redis.get(names.lease), leaseMs / 6);
       } catch (error) {
         failed(error);
@@ -100,6 +101,8 @@ export function createLeader(client: any, options: LeaderOptions = {}): Leader {
 }
 
 export default createLeader;
+
+const AWAY = "the Redis client is not connected";
 
 /** What is needed of a client, whichever it is. */
 interface Redis {
@@ -218,7 +221,7 @@ class Lease implements Transport {
 
   /** Nothing is sent unless the client is ready: a command that queues would be granted too late. */
   private async run(script: string, keys: string[], args: (string | number)[]): Promise<any> {
-    if (!this.redis.isReady()) throw new Error("the Redis client is not connected");
+    if (!this.redis.isReady()) throw new Error(AWAY);
     return this.redis.eval(script, keys, args.map(String));
   }
 }
