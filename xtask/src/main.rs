@@ -17,6 +17,7 @@ mod features;
 mod licences;
 mod miri;
 mod mutants;
+mod node;
 mod packages;
 mod process;
 mod pypi;

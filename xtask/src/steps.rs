@@ -6,7 +6,7 @@ use crate::binaries::{self, Binary};
 use crate::cargo;
 use crate::report::Counts;
 use crate::test::{Job, StepRun, Verdict};
-use crate::{features, licences, python, system, tidy, toy, valkey};
+use crate::{features, licences, node, python, system, tidy, toy, valkey};
 
 /// How many test binaries run at the same time: most of them mostly wait.
 const AT_ONCE: usize = 2;
@@ -43,6 +43,7 @@ pub(crate) const STEPS: &[Step] = &[
     beside("docs", "the documentation has no warnings", docs),
     beside("features", "every set of features", features::step),
     slow("python", "the package for Python, on servers of its own", python::step),
+    slow("node", "the package for Node, on servers of its own", node::step),
     slow("sidecar", "the page in a browser, the rules, the description", system::sidecar_step),
     slow("licences", "licences, banned crates and sources", licences::step),
 ];

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+
+# It has no types in some of its versions.
+asyncpg: Any = importlib.import_module("asyncpg")
 
 KINDS = [
     "asyncpg pool", "asyncpg connection", "psycopg pool", "psycopg connection",
@@ -25,13 +29,9 @@ class Own:
 @asynccontextmanager
 async def opened(kind: str, url: str) -> AsyncIterator[Any]:
     if kind in ("asyncpg pool", "own object"):
-        import asyncpg
-
         async with asyncpg.create_pool(url, min_size=1, max_size=3) as pool:
             yield pool if kind == "asyncpg pool" else Own(pool)
     elif kind == "asyncpg connection":
-        import asyncpg
-
         connection = await asyncpg.connect(url)
         try:
             yield connection

@@ -24,7 +24,6 @@ mod crash;
 mod faults;
 mod fence;
 mod floors;
-mod guides;
 mod messages;
 mod migrations;
 mod moving;

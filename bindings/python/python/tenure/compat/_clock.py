@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 
@@ -17,11 +18,14 @@ class Clock:
 
     def __init__(self) -> None:
         self._now = 0.0
+        # `is_leader` may be asked by any thread, and no reading may be lost.
+        self._lock = threading.Lock()
         self._last = (_monotonic(), time.time())
 
     def now(self) -> float:
-        read = (_monotonic(), time.time())
-        passed = max(new - old for new, old in zip(read, self._last, strict=True))
-        self._last = read
-        self._now += max(passed, 0.0) * 1000
-        return self._now
+        with self._lock:
+            read = (_monotonic(), time.time())
+            passed = max(new - old for new, old in zip(read, self._last, strict=True))
+            self._last = read
+            self._now += max(passed, 0.0) * 1000
+            return self._now

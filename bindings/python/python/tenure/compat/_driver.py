@@ -50,20 +50,27 @@ class Driver:
         self._fault: TypeError | None = None
 
     @property
+    def is_inherited(self) -> bool:
+        """This process is a fork of the one that started it, and leads nothing (L3)."""
+        return self._pid != os.getpid()
+
+    @property
     def term(self) -> int | None:
         """The term that is led, where the database issues terms."""
-        is_current = self._engine.is_leader(self._clock.now()) and self._pid == os.getpid()
-        return self._engine.term if is_current and not self._database.is_old else None
+        if self.is_inherited or self._database.is_old:
+            return None
+        return self._engine.term if self._engine.is_leader(self._clock.now()) else None
 
     def is_leader(self) -> bool:
-        """No I/O. A forked child leads nothing (L3)."""
-        if self._pid != os.getpid():
+        """No I/O."""
+        # First: a lock of the parent's may be held in a child for ever.
+        if self.is_inherited:
             return False
         return bool(self._engine.handle(self._clock.now(), "ask")[0][1])
 
     async def run_if_leader(self, work: Callable[[], Any]) -> Any:
         """A hand-over waits for this work, at most for the drain."""
-        if self._pid != os.getpid():
+        if self.is_inherited:
             return None
         if not self._engine.handle(self._clock.now(), "begin")[0][1]:
             return None

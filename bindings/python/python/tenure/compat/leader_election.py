@@ -76,7 +76,7 @@ class LeaderElection:
 
         Raises TypeError if ``db.execute`` returns something that is no row.
         """
-        if self._driver is not None:
+        if self._driver is not None and not self._driver.is_inherited:
             return
         config = self.config
         _check(config)
@@ -105,7 +105,7 @@ class LeaderElection:
         """Tells ``on_lose_leadership``, waits for it, and gives the lease back. Takes at most
         min(heartbeat_timeout / 6, 5 s); if the callback still runs then, the lease runs out."""
         driver = self._driver
-        if driver is None:
+        if driver is None or driver.is_inherited:
             return
         try:
             await driver.stop()

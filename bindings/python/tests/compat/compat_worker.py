@@ -1,6 +1,6 @@
 """One candidate in a process of its own. It writes down when it believed that it leads.
 
-`python worker.py CLASS KIND URL SERVICE NAME TIMEOUT`: CLASS is `old` or `new`. Each line is a belief:
+`python compat_worker.py CLASS KIND URL SERVICE NAME TIMEOUT`: CLASS is `old` or `new`. Each line is a belief:
 reign, instant before the question, instant after it. The judge reads them from outside.
 """
 
@@ -10,6 +10,7 @@ import asyncio
 import signal
 import sys
 import time
+from typing import Any
 
 import old_class
 from kinds import opened
@@ -22,7 +23,7 @@ def boot() -> float:
 
 async def main() -> None:
     which, kind, url, service, name, timeout = sys.argv[1:]
-    module = new_class if which == "new" else old_class
+    module: Any = new_class if which == "new" else old_class
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     async with opened(kind, url) as db:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+# It has no types in some of its versions.
+asyncpg: Any = importlib.import_module("asyncpg")
 
 SERVER = os.environ.get("TENURE_TEST_POSTGRES")
 TENURE = os.environ.get("TENURE_TEST_COMMAND")
@@ -17,8 +22,6 @@ OLD_TABLE = (Path(__file__).parent / "old_table.sql").read_text(encoding="utf-8"
 
 
 async def _on(url: str, sql: str) -> None:
-    import asyncpg
-
     connection = await asyncpg.connect(url)
     try:
         await connection.execute(sql)
@@ -33,17 +36,18 @@ def migrate(url: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def databases() -> Iterator[Callable[[bool], str]]:
+def make_database() -> Iterator[Callable[[bool], str]]:
     """Makes databases: with tenure's functions, or with the old ones alone."""
-    if not SERVER or not TENURE:
-        pytest.skip("needs TENURE_TEST_POSTGRES and TENURE_TEST_COMMAND; `cargo xtask test` sets them")
+    server = SERVER
+    if not server or not TENURE:
+        pytest.skip("needs the variables that `cargo xtask test` sets")
     made: list[str] = []
 
     def make(is_migrated: bool) -> str:
         name = f"compat_{uuid.uuid4().hex[:12]}"
-        asyncio.run(_on(SERVER, f"CREATE DATABASE {name}"))
+        asyncio.run(_on(server, f"CREATE DATABASE {name}"))
         made.append(name)
-        url = SERVER.rsplit("/", 1)[0] + "/" + name
+        url = server.rsplit("/", 1)[0] + "/" + name
         asyncio.run(_on(url, OLD_TABLE))
         if is_migrated:
             migrate(url)
@@ -51,17 +55,17 @@ def databases() -> Iterator[Callable[[bool], str]]:
 
     yield make
     for name in made:
-        asyncio.run(_on(SERVER, f"DROP DATABASE {name} WITH (FORCE)"))
+        asyncio.run(_on(server, f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 @pytest.fixture(scope="session")
-def new_url(databases: Callable[[bool], str]) -> str:
-    return databases(True)
+def new_url(make_database: Callable[[bool], str]) -> str:
+    return make_database(True)
 
 
 @pytest.fixture(scope="session")
-def old_url(databases: Callable[[bool], str]) -> str:
-    return databases(False)
+def old_url(make_database: Callable[[bool], str]) -> str:
+    return make_database(False)
 
 
 @pytest.fixture(params=["new", "old"])
