@@ -6,7 +6,7 @@ use crate::binaries::{self, Binary};
 use crate::cargo;
 use crate::report::Counts;
 use crate::test::{Job, StepRun, Verdict};
-use crate::{features, licences, node, python, system, tidy, toy, valkey};
+use crate::{features, licences, node, postgres_versions, python, system, tidy, toy, valkey};
 
 /// How many test binaries run at the same time: most of them mostly wait.
 const AT_ONCE: usize = 2;
@@ -38,6 +38,11 @@ pub(crate) const STEPS: &[Step] = &[
     slow("toy", "a store from outside gets all that tenure has", toy::step),
     slow("system", "tests that need more, such as root or a package", system::step),
     beside("postgres", "tests on a PostgreSQL server of our own", system::postgres_step),
+    beside(
+        "postgres-versions",
+        "the contract on other versions of PostgreSQL",
+        postgres_versions::step,
+    ),
     beside("redis", "tests on Redis servers of their own", system::redis_step),
     beside("valkey", "tests of the Redis store on Valkey", valkey::step),
     beside("docs", "the documentation has no warnings", docs),

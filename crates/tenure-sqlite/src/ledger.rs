@@ -3,8 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Row};
 use tenure_core::{
     BoxFuture, Error, JobProgress, LEDGER_OPEN_MAX, Ledger, LedgerStep, Marked, Name, OnceMark,
-    OnceRecord, OnceStep, STEER_AHEAD_MS, Steer, Term, Tick, TickRecord, TickState,
-    Transactions,
+    OnceRecord, OnceStep, STEER_AHEAD_MS, Steer, Term, Tick, TickRecord, TickState, Transactions,
 };
 
 use crate::lease::{Round, unix_ms};

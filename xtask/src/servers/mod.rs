@@ -8,6 +8,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
 
@@ -68,7 +69,10 @@ impl Home {
     }
 
     fn create_in(parent: &Path, name: &str) -> Result<Self> {
-        let path = parent.join(format!("tenure-{name}-{}", std::process::id()));
+        // Servers of several versions may run at the same time.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("tenure-{name}-{}-{number}", std::process::id()));
         fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
         let home = Self { path };
         fs::set_permissions(&home.path, fs::Permissions::from_mode(0o700))?;

@@ -45,6 +45,20 @@ pub(crate) struct Postgres {
 impl Postgres {
     /// Makes a new cluster and starts it.
     pub(crate) fn start() -> Result<Self> {
+        let mut running = Self::start_with(None)?;
+        if packages::find(PGBOUNCER.command).is_some() {
+            let (home, port, owner) = (&running.home.path, running.port, running.owner);
+            running.pooler = Some(PgBouncer::start(home, port, owner)?);
+        }
+        Ok(running)
+    }
+
+    /// The same with programs of another version, below this directory, and without a pooler.
+    pub(crate) fn start_from(native: &Path) -> Result<Self> {
+        Self::start_with(Some(native))
+    }
+
+    fn start_with(native: Option<&Path>) -> Result<Self> {
         let owner = if packages::is_root() { Some(account(USER)?) } else { None };
         let home = home(owner)?;
         let data = home.path.join("data");
@@ -53,8 +67,25 @@ impl Postgres {
         if let Some((uid, gid)) = owner {
             chown(&password, Some(uid), Some(gid))?;
         }
-        let log = File::create(cargo::scratch()?.join("logs-postgres.log"))?;
-        let mut initdb = command("initdb", owner, &home.path)?;
+        let log = File::options()
+            .append(true)
+            .create(true)
+            .open(cargo::scratch()?.join("logs-postgres.log"))?;
+        // Where its user can get at them.
+        if let Some(native) = native {
+            let mut copy = Command::new("cp");
+            copy.arg("-a").arg(native).arg(home.path.join("native"));
+            if !copy.status()?.success() {
+                bail!("cannot copy {}", native.display());
+            }
+        }
+        let program = |name: &str| -> Result<Command> {
+            match native {
+                Some(_) => Ok(by(&home.path.join("native/bin").join(name), owner, &home.path)),
+                None => command(name, owner, &home.path),
+            }
+        };
+        let mut initdb = program("initdb")?;
         initdb.args(["--username", "postgres", "--auth", "scram-sha-256", "--encoding", "UTF8"]);
         initdb.args(["--locale", "C.UTF-8", "--no-sync", "--pwfile"]).arg(&password);
         initdb.arg("--pgdata").arg(&data);
@@ -63,7 +94,7 @@ impl Postgres {
             bail!("initdb failed; see target/xtask/logs-postgres.log");
         }
         let port = free_port()?;
-        let mut server = command("postgres", owner, &home.path)?;
+        let mut server = program("postgres")?;
         server.arg("-D").arg(&data).args(["-p", &port.to_string()]);
         for setting in [
             "listen_addresses=127.0.0.1",
@@ -75,11 +106,8 @@ impl Postgres {
         }
         server.stdout(log.try_clone()?).stderr(log);
         let group = Group::spawn(&mut server)?;
-        let mut running = Self { pooler: None, group, port, owner, home };
+        let running = Self { pooler: None, group, port, owner, home };
         running.wait_until_ready(owner)?;
-        if packages::find(PGBOUNCER.command).is_some() {
-            running.pooler = Some(PgBouncer::start(&running.home.path, port, owner)?);
-        }
         Ok(running)
     }
 
@@ -165,13 +193,17 @@ impl Drop for Postgres {
 /// One of the server's own programs, run by the right user.
 pub(super) fn command(name: &str, owner: Option<(u32, u32)>, dir: &Path) -> Result<Command> {
     let path = packages::find(name).with_context(|| format!("cannot find {name}"))?;
+    Ok(by(&path, owner, dir))
+}
+
+fn by(path: &Path, owner: Option<(u32, u32)>, dir: &Path) -> Command {
     let mut command = Command::new(path);
     // The directory that we are in may be out of that user's reach.
     command.current_dir(dir).env("LC_ALL", "C.UTF-8");
     if let Some((uid, gid)) = owner {
         command.uid(uid).gid(gid);
     }
-    Ok(command)
+    command
 }
 
 /// The directory of one cluster, in the reach of the user who runs it.

@@ -73,8 +73,8 @@ fn twenty_resignations_while_posts_wait_kill_no_command() {
     none_is_killed(20);
 }
 
+#[needs(long)]
 #[test]
-#[ignore = "takes minutes"]
 fn long_two_hundred_resignations_while_posts_wait_kill_no_command() {
     none_is_killed(200);
 }
