@@ -1,7 +1,9 @@
 //! `tenure-sim`: runs seeds, shows progress, and explains the first failure.
 //!
 //! `cargo run -p tenure-sim -- --seeds 10000 [--from 0]`, or `--seed 7` for one run with its
-//! transcript on stdout. With `library` in front, the whole library runs, not the machine alone.
+//! transcript on stdout. With `library` in front, the whole library runs, not the machine alone;
+//! there `--fault FAULT` has it be wrong on purpose, and `--twice` looks for seeds that are not
+//! the same twice.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to people")]
 
 use std::process::ExitCode;
@@ -33,7 +35,8 @@ fn main() -> ExitCode {
         Ok(args) => many(&args),
         Err(words) => {
             eprintln!("{words}");
-            eprintln!("usage: tenure-sim [library] [--seeds N] [--from SEED] | --seed SEED");
+            eprintln!("usage: tenure-sim [--seeds N] [--from SEED] | --seed SEED");
+            eprintln!("       tenure-sim library [the same] [--fault FAULT] [--twice]");
             ExitCode::from(2)
         }
     }

@@ -353,7 +353,13 @@ impl Sim {
     /// Whether the driver of a host could run all the time since.
     pub(crate) fn drives_since(&self, host: usize, since: Time) -> bool {
         let state = self.state();
-        state.hosts[host].disturbed_at < since && state.hosts[host].stalled_at < since
+        // It may be blocked right now, and longer than it asked for.
+        let is_blocked = state.lanes.iter().enumerate().any(|(id, lane)| {
+            let other = id != state.current && lane.host == host;
+            other && lane.kind == LaneKind::Inner && lane.busy > 0
+        });
+        let last = state.hosts[host].disturbed_at.max(state.hosts[host].stalled_at);
+        !is_blocked && last < since
     }
 
     /// Closes the lanes of a host that `wanted` names and drops their tasks where they stand;

@@ -187,11 +187,13 @@ impl Plan {
     }
 
     /// The store's clock steps far ahead and back, where W2 covers that: everybody has read it
-    /// before, and no answer takes long.
+    /// before each step, and no answer takes long.
     fn step_far(&mut self, rng: &mut Rng) {
         let ttl = self.timing.ttl;
         (self.churn, self.mail, self.cron, self.once) = (false, false, false, false);
         (self.slow_one_in, self.fails_one_in, self.slow_log) = (0, 0, false);
+        // Work that blocks for long keeps its host from asking the store between two steps.
+        self.hostile = false;
         (self.faults, self.more.visits) = (Faults::none(rng.u64(..)), false);
         for host in &mut self.hosts {
             let active = [Program::Campaigning, Program::Leading, Program::LeadingEach];
