@@ -23,6 +23,9 @@ ROUNDS = int(os.environ.get("TENURE_BENCH_ROUNDS", "10000"))
 POSTGRES = os.environ.get("TENURE_TEST_POSTGRES", "")
 REDIS = os.environ.get("TENURE_TEST_REDIS", "")
 
+# What a hand-over takes between programs in Rust, p50 in ms: bench/RESULTS.md, clean_hand_over_*.
+RUST_MS = {"SQLite": 0.99, "Postgres": 1.85, "Redis": 0.41}
+
 rows: list[tuple[str, str, str, bool | None]] = []
 
 
@@ -47,6 +50,13 @@ def nanoseconds(call: Callable[[], object]) -> float:
 
 
 def measure_import() -> None:
+    plain = "import time; t = time.perf_counter(); import tenure; print(time.perf_counter() - t)"
+    lazy = [
+        float(subprocess.run([sys.executable, "-c", plain], capture_output=True, text=True).stdout)
+        for _ in range(10)
+    ]
+    taken = statistics.median(lazy) * 1000
+    row("import tenure", f"{taken:.1f} ms", "≤ 50 ms", taken <= 50)
     script = "import time; t = time.perf_counter(); import tenure; tenure.Election; "
     script += "print(time.perf_counter() - t)"
     took = [
@@ -59,9 +69,8 @@ def measure_import() -> None:
         float(subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True).stdout)
         for _ in range(10)
     ]
-    best = statistics.median(took) * 1000
-    row("import, with asyncio", f"{best:.0f} ms", "≤ 50 ms", best <= 50)
-    row("import, asyncio being there", f"{statistics.median(after) * 1000:.0f} ms")
+    row("the native part and asyncio, too", f"{statistics.median(took) * 1000:.0f} ms")
+    row("the native part, asyncio being there", f"{statistics.median(after) * 1000:.0f} ms")
 
 
 def measure_memory() -> None:
@@ -74,9 +83,9 @@ async def main():
 asyncio.run(main())
 """
     used = resident(script)
-    more = used - bare
-    row("resident, over asyncio alone", f"{more:.1f} MB", "≤ 15 MB", more <= 15)
-    row("resident, over a bare interpreter", f"{used - resident('pass'):.1f} MB")
+    more = used - resident("pass")
+    row("resident, over asyncio alone", f"{used - bare:.1f} MB")
+    row("resident, over a bare interpreter", f"{more:.1f} MB", "≤ 15 MB", more <= 15)
 
 
 async def measure_is_leader() -> None:
@@ -123,7 +132,8 @@ async def measure_hand_over(store: str, url: str) -> None:
     for election in elections:
         await election.stop()
     middle = statistics.median(took) * 1000
-    row(f"hand-over on {store}, p50", f"{middle:.2f} ms", "Rust + 3 ms", middle <= 3.0)
+    bar = RUST_MS[store] + 3.0
+    row(f"hand-over on {store}, p50", f"{middle:.2f} ms", f"≤ {bar:.2f} ms", middle <= bar)
 
 
 async def measure_many() -> None:
@@ -154,8 +164,9 @@ async def measure_many() -> None:
 
 
 async def measure_rounds() -> None:
-    """Starts and stops, and what is left of them."""
-    election = tenure.Election("e", tenure.Candidate(sqlite()))
+    """Starts and stops, and what is left of them. The driver keeps the timers of a reign until they
+    are due, so with a long ttl much is left, and goes by itself."""
+    election = tenure.Election("e", tenure.Candidate(sqlite()), ttl=0.9)
 
     def held() -> tuple[float, int]:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -166,7 +177,7 @@ async def measure_rounds() -> None:
             async with election:
                 pass
 
-    await rounds(500)
+    await rounds(1000)
     before, files = held()
     began = time.monotonic()
     await rounds(ROUNDS)
