@@ -39,6 +39,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tenure_call,
     :"schema".tenure_channel_key,
     :"schema".tenure_cron_request,
+    :"schema".tenure_cron_steer,
     :"schema".tenure_durably,
     :"schema".tenure_end_fence,
     :"schema".tenure_expires,

@@ -31,6 +31,7 @@ mod test;
 mod tidy;
 mod toy;
 mod valkey;
+mod wheel;
 
 use std::process::ExitCode;
 
@@ -55,6 +56,7 @@ usage: cargo xtask COMMAND
     --shard K/N                one part of them, counted from 0
     --file PART                only files whose path contains this
   miri                         run the core's tests under Miri
+  wheel                        build the package for Python as a wheel, check it and try it
   up postgres | redis          start a server to play with, until Ctrl-C
   tidy                         check the numbers and habits that no other tool checks
   features                     lint each published crate with every set of its features
@@ -95,10 +97,11 @@ fn run(args: &[String]) -> Result<bool> {
             "`up` needs the name of a server: postgres, redis, redis-sentinel or redis-cluster"
         ),
         ("tidy", []) => tidy::run(),
+        ("wheel", []) => wheel::run(),
         ("features", []) => features::run(),
         ("fmt", []) => cargo::passthrough(&["fmt", "--all"]),
         ("help" | "--help" | "-h", []) => run(&[]),
-        ("tidy" | "features" | "fmt" | "miri" | "vectors", _) => {
+        ("tidy" | "features" | "fmt" | "miri" | "vectors" | "wheel", _) => {
             bail!("`{command}` takes no arguments")
         }
         _ => bail!("there is no command `{command}`; `cargo xtask` lists them"),

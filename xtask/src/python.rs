@@ -135,7 +135,7 @@ fn install(step: &mut StepRun<'_>, home: &Path) -> Result<bool> {
 /// Two checkers, over the package, its tests and its examples.
 fn check_types(step: &mut StepRun<'_>, home: &Path) -> Result<bool> {
     let mut mypy = Command::new(home.join("bin/mypy"));
-    mypy.args(["--strict", "python/tenure", "tests", "examples"]);
+    mypy.args(["--strict", "python/tenure", "tests", "examples", "bench"]);
     let mut pyright = Command::new(home.join("bin/pyright"));
     pyright.arg("--pythonpath").arg(home.join("bin/python"));
     Ok(step.run(mypy.current_dir(project()))? && step.run(pyright.current_dir(project()))?)

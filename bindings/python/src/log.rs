@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::fmt::{Debug, Write as _};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
+use tenure_fork::Origin;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
@@ -17,20 +18,39 @@ use tracing_subscriber::registry::Registry;
 /// How many lines wait for a Python that is blocked; more are left out.
 const LINES_MAX: usize = 10_000;
 
-static LINES: Mutex<Lines> = Mutex::new(Lines { waiting: VecDeque::new(), bell: None });
+static FIRST: OnceLock<Lines> = OnceLock::new();
 
 /// The least level that anybody reads, as `logging` counts them.
 static LEVEL: AtomicU8 = AtomicU8::new(20);
 
+/// What one process has to tell. A forked child leaves that of its parent alone, which may be
+/// locked by a thread that does not exist there, and has its own.
 struct Lines {
-    waiting: VecDeque<(u8, String)>,
-    /// Of the process that reads them: a forked child makes its own.
+    origin: Option<Origin>,
+    // A std mutex: it is held while one line is moved.
+    waiting: Mutex<Waiting>,
+    of_child: OnceLock<Box<Lines>>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    lines: VecDeque<(u8, String)>,
     bell: Option<OwnedFd>,
 }
 
-// A std mutex: it is held while one line is moved.
-fn lines() -> MutexGuard<'static, Lines> {
-    LINES.lock().unwrap_or_else(PoisonError::into_inner)
+impl Lines {
+    fn new() -> Lines {
+        let (origin, waiting) = (Origin::here().ok(), Mutex::default());
+        Lines { origin, waiting, of_child: OnceLock::new() }
+    }
+}
+
+fn waiting() -> MutexGuard<'static, Waiting> {
+    let mut lines = FIRST.get_or_init(Lines::new);
+    while lines.origin.is_some_and(|origin| !origin.is_here()) {
+        lines = lines.of_child.get_or_init(|| Box::new(Lines::new()));
+    }
+    lines.waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where a reader waits for lines.
@@ -48,7 +68,7 @@ impl Log {
         LEVEL.store(level, Ordering::Relaxed);
         let bell = eventfd(0, EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?;
         let fd = bell.as_raw_fd();
-        lines().bell = Some(bell);
+        waiting().bell = Some(bell);
         SUBSCRIBE.call_once(|| {
             let subscriber = Registry::default().with(ToPython);
             // An embedding program may have one already, and keeps it.
@@ -71,7 +91,7 @@ impl Log {
 /// The lines that wait: level and text.
 #[pyfunction]
 pub(crate) fn take_logs() -> Vec<(u8, String)> {
-    lines().waiting.drain(..).collect()
+    waiting().lines.drain(..).collect()
 }
 
 struct ToPython;
@@ -87,12 +107,12 @@ impl<S: Subscriber> Layer<S> for ToPython {
         let mut text = Text::default();
         event.record(&mut text);
         let line = text.message + &text.rest;
-        let mut lines = lines();
-        if lines.waiting.len() >= LINES_MAX {
+        let mut waiting = waiting();
+        if waiting.lines.len() >= LINES_MAX {
             return;
         }
-        lines.waiting.push_back((number(*event.metadata().level()), line));
-        if let Some(bell) = &lines.bell {
+        waiting.lines.push_back((number(*event.metadata().level()), line));
+        if let Some(bell) = &waiting.bell {
             let _rung = rustix::io::write(bell, &1u64.to_ne_bytes());
         }
     }

@@ -12,7 +12,7 @@ use tenure_fork::Origin;
 
 use crate::error::raise;
 use crate::port::{OpWaker, Port};
-use crate::process::{here, runtime};
+use crate::process::{check_open, here, runtime};
 
 /// What an operation returns, made where the interpreter is.
 pub(crate) type Value = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
@@ -65,6 +65,10 @@ impl Op {
     fn poll(&self, py: Python<'_>, port: &Port, token: u64) -> PyResult<Option<(Py<PyAny>,)>> {
         if !self.origin.is_here() {
             return Err(raise(py, &forked()));
+        }
+        if let Err(error) = check_open() {
+            self.close();
+            return Err(raise(py, &error));
         }
         let mut state = match self.state.try_lock() {
             Ok(state) => state,

@@ -1,6 +1,7 @@
 //! What this process has one of: a tokio runtime, for callbacks, handlers, jobs and connections.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -43,6 +44,18 @@ pub(crate) fn runtime() -> Result<&'static Runtime, Error> {
     Ok(&process.runtime)
 }
 
+/// The interpreter ends: nothing goes on for it any more.
+static CLOSING: AtomicBool = AtomicBool::new(false);
+
+/// Refuses to go on at the end of the interpreter. A thread that still runs must not campaign again
+/// after all leases were given back.
+pub(crate) fn check_open() -> Result<(), Error> {
+    if CLOSING.load(Ordering::Acquire) {
+        return Err(Error::new(ErrorKind::Stopped, "the interpreter is about to end"));
+    }
+    Ok(())
+}
+
 /// This process.
 pub(crate) fn here() -> Result<Origin, Error> {
     Origin::here().map_err(|error| {
@@ -59,6 +72,7 @@ pub(crate) fn stop_all(
     elections: Vec<PyRef<'_, Election>>,
     seconds: f64,
 ) -> PyResult<usize> {
+    CLOSING.store(true, Ordering::Release);
     let opened: Vec<tenure::Election> =
         elections.iter().filter_map(|election| election.opened().cloned()).collect();
     drop(elections);

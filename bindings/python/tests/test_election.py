@@ -49,6 +49,23 @@ def test_a_reign_is_left_early_and_comes_again(url: str) -> None:
     run(main())
 
 
+def test_reigns_of_an_election_that_nobody_started(url: str) -> None:
+    async def main() -> None:
+        election, terms = tenure.Election("e", store=url, ttl=0.9), []
+        reigns = election.reigns()
+        async for reign in reigns:
+            async with reign:
+                terms.append(reign.term)
+            if len(terms) == 2:
+                await election.stop()
+        assert terms == [1, 2]
+        # It takes part no more, and nobody brings it back.
+        assert [reign async for reign in reigns] == []
+        assert await election.current_leader() is None
+
+    run(main())
+
+
 def test_work_is_cancelled_with_the_reason_and_the_cancellation_ends_there(url: str) -> None:
     async def main() -> None:
         seen: list[str] = []

@@ -49,8 +49,10 @@ def test_whatever_befalls_a_leader_another_one_leads_and_never_both(fleet: Fleet
     if fleet.face == "threads":
         # A thread that sleeps blocks nobody.
         faults.remove("block")
+    # 35 faults over all stores and faces, and 252 at length.
+    rounds = 12 if LONG else 1 if "postgres" in fleet.url else 2
     term = 0
-    for fault in faults * (12 if LONG else 1):
+    for fault in faults * rounds:
         pid, term = fleet.leader(term)
         began = time.monotonic()
         if fault == "kill":
@@ -69,7 +71,7 @@ def test_whatever_befalls_a_leader_another_one_leads_and_never_both(fleet: Fleet
             fleet.signal(pid, signal.SIGCONT)
     fleet.end()
     terms = fleet.judge()
-    assert terms > len(faults)
+    assert terms > len(faults) * rounds
 
 
 def test_the_judge_sees_lies(fleet: Fleet) -> None:

@@ -6,17 +6,17 @@ use crate::{LedgerStep, Marked, OnceMark, OnceState, OnceStep, TickEnd, TickStat
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StepColumns<'a> {
-    /// `claim`, `start`, `end`, `confirm`, `skip`, `follow`, `abandon` or `trim`.
+    /// `claim`, `start`, `end`, `retry`, `confirm`, `skip`, `follow`, `abandon` or `trim`.
     pub verb: &'static str,
     /// The job.
     pub job: &'a str,
     /// The instant of the tick, or the one that a job is followed from; a trim has none.
     pub at_unix_ms: Option<i64>,
-    /// Which attempt starts, ends or is confirmed.
+    /// Which attempt starts, ends, is to be followed by another, or is confirmed.
     pub attempt: Option<u32>,
     /// `again` for a claim that may repeat; the state that an end leads to; the schedule to follow.
     pub word: Option<&'a str>,
-    /// The code that an end failed with.
+    /// The code that an end or a retry failed with.
     pub code: Option<i32>,
     /// The last instant that a skip stands for.
     pub through_unix_ms: Option<i64>,
@@ -35,6 +35,9 @@ impl LedgerStep {
             LedgerStep::End { tick, attempt, .. } => {
                 ("end", Some(tick.scheduled_unix_ms), Some(*attempt))
             }
+            LedgerStep::Retry { tick, attempt, .. } => {
+                ("retry", Some(tick.scheduled_unix_ms), Some(*attempt))
+            }
             LedgerStep::Confirm { tick, attempt } => {
                 ("confirm", Some(tick.scheduled_unix_ms), Some(*attempt))
             }
@@ -49,6 +52,7 @@ impl LedgerStep {
                 let state = TickState::Finished(*end);
                 (Some(state.as_str()), state.code())
             }
+            LedgerStep::Retry { code, .. } => (None, *code),
             LedgerStep::Follow { schedule, .. } => (Some(schedule.as_str()), None),
             _ => (None, None),
         };
@@ -69,6 +73,7 @@ impl TickState {
     pub fn code(&self) -> Option<i32> {
         match self {
             TickState::Finished(TickEnd::Failed(code)) => Some(*code),
+            TickState::Retrying { code } => *code,
             _ => None,
         }
     }
@@ -82,6 +87,7 @@ impl Marked {
             "refused" => Marked::Refused,
             "stale" => Marked::Stale,
             "busy" => Marked::Busy,
+            "paused" => Marked::Paused,
             _ => return None,
         })
     }
@@ -192,6 +198,10 @@ mod tests {
             (end(TickEnd::Failed(3)), StepColumns { word: Some("failed"), code: Some(3), ..ended }),
             (end(TickEnd::TimedOut), StepColumns { word: Some("timed_out"), ..ended }),
             (end(TickEnd::Lost), StepColumns { word: Some("abandoned"), ..ended }),
+            (
+                LedgerStep::Retry { tick: tick(), attempt: 2, code: Some(9) },
+                StepColumns { verb: "retry", attempt: Some(2), code: Some(9), ..PLAIN },
+            ),
             (
                 LedgerStep::Confirm { tick: tick(), attempt: 2 },
                 StepColumns { verb: "confirm", attempt: Some(2), ..PLAIN },

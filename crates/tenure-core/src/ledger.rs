@@ -6,13 +6,14 @@
 //!   anybody ──────────▶ requested   leader ─────▶ skipped
 //!                           │ claim
 //!   leader ── claim ───▶ claimed ── start ──▶ started ── end ──▶ finished
-//!                           └───── abandon ──────┴─────────────▶ abandoned
+//!                           ├───── abandon ──────┤─────────────▶ abandoned
 //!                           └── claim again, attempt + 1, by a later term
+//!                                                └── retry ──▶ retrying ── claim, attempt + 1 ──▶
 //! ```
 
 use std::fmt;
 
-use crate::{BoxFuture, Error, Name, OnceMark, OnceRecord, OnceStep, Term};
+use crate::{BoxFuture, Error, JobProgress, Name, OnceMark, OnceRecord, OnceStep, Steer, Term};
 
 /// How many steps one call may carry.
 pub const LEDGER_STEPS_MAX: usize = 1_000;
@@ -60,6 +61,11 @@ pub enum TickState {
     Claimed,
     /// It runs, or ran when its leader was last heard of. Written while it runs.
     Started,
+    /// It failed, with this code, or took too long. It is to be run again.
+    Retrying {
+        /// The code; `None` if it took too long.
+        code: Option<i32>,
+    },
     /// It ended by itself, or was ended because it took too long.
     Finished(TickEnd),
     /// Its leader was lost in between, and nobody runs it again.
@@ -80,6 +86,7 @@ impl TickState {
             TickState::Requested => "requested",
             TickState::Claimed => "claimed",
             TickState::Started => "started",
+            TickState::Retrying { .. } => "retrying",
             TickState::Finished(TickEnd::Ok) => "ok",
             TickState::Finished(TickEnd::Failed(_)) => "failed",
             TickState::Finished(TickEnd::TimedOut) => "timed_out",
@@ -90,7 +97,11 @@ impl TickState {
 
     /// Whether somebody still has to do something about it.
     pub fn is_open(&self) -> bool {
-        matches!(self, TickState::Requested | TickState::Claimed | TickState::Started)
+        match self {
+            TickState::Requested | TickState::Claimed | TickState::Started => true,
+            TickState::Retrying { .. } => true,
+            TickState::Finished(_) | TickState::Abandoned | TickState::Skipped { .. } => false,
+        }
     }
 
     /// The state that columns tell: the word for it, and its code, last instant and count where
@@ -105,6 +116,7 @@ impl TickState {
             "requested" => TickState::Requested,
             "claimed" => TickState::Claimed,
             "started" => TickState::Started,
+            "retrying" => TickState::Retrying { code },
             "ok" => TickState::Finished(TickEnd::Ok),
             "failed" => TickState::Finished(TickEnd::Failed(code?)),
             "timed_out" => TickState::Finished(TickEnd::TimedOut),
@@ -119,6 +131,7 @@ impl fmt::Display for TickState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TickState::Finished(TickEnd::Failed(code)) => write!(f, "failed ({code})"),
+            TickState::Retrying { code: Some(code) } => write!(f, "retrying ({code})"),
             TickState::Skipped { count, .. } if *count > 1 => write!(f, "skipped ({count})"),
             state => f.write_str(state.as_str()),
         }
@@ -190,6 +203,15 @@ pub enum LedgerStep {
         /// How.
         end: TickEnd,
     },
+    /// It has failed or took too long, and will be run again.
+    Retry {
+        /// Which.
+        tick: Tick,
+        /// As the claim told.
+        attempt: u32,
+        /// The code that it failed with; `None` if it took too long.
+        code: Option<i32>,
+    },
     /// Looks whether the user's own transaction has ended it.
     Confirm {
         /// Which.
@@ -237,30 +259,12 @@ impl LedgerStep {
             LedgerStep::Claim { tick, .. }
             | LedgerStep::Start { tick, .. }
             | LedgerStep::End { tick, .. }
+            | LedgerStep::Retry { tick, .. }
             | LedgerStep::Confirm { tick, .. }
             | LedgerStep::Skip { tick, .. }
             | LedgerStep::Abandon { tick } => &tick.job,
             LedgerStep::Follow { job, .. } | LedgerStep::Trim { job, .. } => job,
         }
-    }
-}
-
-/// How far a job has got.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub struct JobProgress {
-    /// The job's name.
-    pub job: String,
-    /// The last instant of its schedule that is dealt with, in milliseconds of Unix time.
-    pub latest_unix_ms: i64,
-    /// The schedule that it was due by, if that was noted.
-    pub schedule: Option<String>,
-}
-
-impl JobProgress {
-    /// The job has got this far, by a schedule that is not known.
-    pub fn new(job: impl Into<String>, latest_unix_ms: i64) -> JobProgress {
-        JobProgress { job: job.into(), latest_unix_ms, schedule: None }
     }
 }
 
@@ -279,6 +283,8 @@ pub enum Marked {
     Stale,
     /// A transaction of somebody else's is at this tick. Nothing was changed; ask again.
     Busy,
+    /// The job is paused. Nothing was changed.
+    Paused,
 }
 
 /// Whether the effect of a job and the end of its tick can be one transaction (K2).
@@ -305,26 +311,41 @@ pub enum Transactions {
 ///
 /// - `Claim`: of a tick without record, or a requested one: claimed, attempt 1. Claimed and not
 ///   started under this same term: the same attempt again, so that a lost reply is healed. With
-///   `again`, claimed or started under another term: claimed, attempt + 1. Else refused.
+///   `again`, claimed or started under another term: claimed, attempt + 1. Retrying, under any
+///   term: claimed, attempt + 1. Else refused. Of a job that is paused, only what somebody asked
+///   for is claimed; what else would be claimed is answered `Paused`.
 /// - `Start`: claimed or started under this term and attempt: started. Else refused.
 /// - `End`: claimed or started under this term and attempt: finished, or abandoned if it was
 ///   lost. Finished so before: done. Else refused.
+/// - `Retry`: claimed or started under this term and attempt: retrying, with this code. Retrying so
+///   before: done. Else refused.
 /// - `Confirm`: finished well under this attempt: done. Else refused. Changes nothing.
 /// - `Skip`: without record: skipped. Skipped before: done. Else refused.
 /// - `Follow`: done. The job is known by this schedule, and is dealt with up to this instant at
 ///   least.
-/// - `Abandon`: requested, or claimed or started under another term: abandoned. Abandoned
-///   before: done. Else refused.
+/// - `Abandon`: requested or retrying, or claimed or started under another term: abandoned.
+///   Abandoned before: done. Else refused.
 /// - `Trim`: done.
 ///
-/// **request** notes a tick that somebody wants now, at the store's own instant, under no fence.
-/// It then hints at the election, so that its leader looks. A request is never told to `latest`.
+/// **request** notes a tick that somebody wants now, at the store's own instant or just after it,
+/// under no fence; never at a whole second, which a schedule may have. It then hints at the
+/// election, so that its leader looks. A request is never told to `latest`.
 ///
-/// **open** tells the ticks that are requested, claimed or started, by instant and then by the
-/// bytes of the job's name, those after `after`, at most [`LEDGER_OPEN_MAX`]. **latest** tells, for
-/// each job, the last instant of its schedule that was claimed, skipped or followed from, and the
-/// schedule that it followed last; trimming changes neither. **history** tells the records of a
-/// job, or of all, the latest scheduled first.
+/// **steer** changes what becomes of a job, at the store's own instant, under no fence, and then
+/// hints in the same way. It tells whether the ledger knows the job: one that was claimed, skipped
+/// or followed; nothing changes for any other. When it has returned, no claim is answered otherwise
+/// than it says.
+/// - `Pause`: paused since this instant. Paused before: as it was.
+/// - `Resume`: not paused; if it was, it is dealt with up to this instant at least.
+/// - `FromNow`: if the job is dealt with up to more than [`STEER_AHEAD_MS`] after this instant, it
+///   is dealt with up to this instant instead, which `latest` tells, and its records of more than
+///   that after it are forgotten, save what is open. Else as it was.
+///
+/// **open** tells the ticks that are requested, claimed, started or retrying, by instant and then
+/// by the bytes of the job's name, those after `after`, at most [`LEDGER_OPEN_MAX`]. **latest**
+/// tells, for each job, the last instant of its schedule that was claimed, skipped or followed
+/// from, the schedule that it followed last, and how it was steered; trimming changes none of it.
+/// **history** tells the records of a job, or of all, the latest scheduled first.
 ///
 /// **once** carries out one step about a key, under the same fence, as [`decide_once`] decides.
 /// What is answered `Done` is durable. Records of keys are apart from those of ticks: no trim
@@ -335,10 +356,11 @@ pub enum Transactions {
 /// keys and the number of steps, as [`LedgerExt`](crate::LedgerExt) does.
 ///
 /// # Cancel safety
-/// `record`, `request` and `once` are not: if a future is dropped it may have been done or not.
-/// Recording the same step again tells.
+/// `record`, `request`, `steer` and `once` are not: if a future is dropped it may have been done or
+/// not. Recording the same step again tells.
 ///
 /// [`decide_once`]: crate::decide_once
+/// [`STEER_AHEAD_MS`]: crate::STEER_AHEAD_MS
 pub trait Ledger: Send + Sync {
     /// Whether the effect of a job and the end of its tick can be one transaction.
     fn transactions(&self) -> Transactions;
@@ -357,6 +379,14 @@ pub trait Ledger: Send + Sync {
         election: &'a Name,
         job: &'a str,
     ) -> BoxFuture<'a, Result<Tick, Error>>;
+
+    /// Changes what becomes of a job; tells whether it is known.
+    fn steer<'a>(
+        &'a self,
+        election: &'a Name,
+        job: &'a str,
+        steer: Steer,
+    ) -> BoxFuture<'a, Result<bool, Error>>;
 
     /// The ticks that somebody still has to do something about: those after this one, or the first.
     fn open<'a>(
@@ -432,6 +462,8 @@ mod tests {
             (TickState::Requested, None, None, None),
             (TickState::Claimed, None, None, None),
             (TickState::Started, None, None, None),
+            (TickState::Retrying { code: Some(2) }, Some(2), None, None),
+            (TickState::Retrying { code: None }, None, None, None),
             (TickState::Finished(TickEnd::Ok), None, None, None),
             (TickState::Finished(TickEnd::Failed(3)), Some(3), None, None),
             (TickState::Finished(TickEnd::TimedOut), None, None, None),

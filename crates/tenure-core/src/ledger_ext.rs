@@ -1,8 +1,8 @@
 //! What users of a ledger call: the checks that are the same for every store, then the store.
 
 use crate::{
-    BoxFuture, Error, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked, Name, OnceMark, OnceStep, Term,
-    Tick, check_job_name, check_once_key,
+    BoxFuture, Error, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked, Name, OnceMark, OnceStep,
+    Steer, Term, Tick, check_job_name, check_once_key,
 };
 
 /// What users of a ledger enjoy on top of the contract: calls that check what they are given before
@@ -49,6 +49,22 @@ pub trait LedgerExt: Ledger {
         Box::pin(async move {
             check_job_name(job)?;
             self.request(election, job).await
+        })
+    }
+
+    /// Changes what becomes of a job; tells whether the ledger knows it.
+    ///
+    /// # Errors
+    /// `Config` if there can't be a job of this name. Else what kept the store from noting it.
+    fn steer_job<'a>(
+        &'a self,
+        election: &'a Name,
+        job: &'a str,
+        steer: Steer,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            check_job_name(job)?;
+            self.steer(election, job, steer).await
         })
     }
 
@@ -111,6 +127,15 @@ mod tests {
 
         fn request<'a>(&'a self, _: &'a Name, job: &'a str) -> BoxFuture<'a, Result<Tick, Error>> {
             self.answer(Tick::new(job, 0))
+        }
+
+        fn steer<'a>(
+            &'a self,
+            _: &'a Name,
+            _: &'a str,
+            _: Steer,
+        ) -> BoxFuture<'a, Result<bool, Error>> {
+            self.answer(true)
         }
 
         fn open<'a>(
@@ -183,6 +208,7 @@ mod tests {
         refused(ledger.record_steps(&name, term, &steps), "1001 steps are too many");
         for odd in ["", "a\nb", &*"x".repeat(256)] {
             refused(ledger.request_job(&name, odd), "");
+            refused(ledger.steer_job(&name, odd, Steer::Pause), "");
             let claim = OnceStep::Claim { key: odd.to_owned(), run: 1, tries: 1 };
             refused(ledger.once_step(&name, term, &claim), "");
             let end = OnceStep::End { key: odd.to_owned(), attempt: 1, end: OnceEnd::Ok };

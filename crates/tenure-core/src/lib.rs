@@ -47,6 +47,7 @@ mod once;
 mod op;
 mod proc_stat;
 mod secret;
+mod steer;
 mod store;
 pub mod sync;
 mod term;
@@ -68,8 +69,8 @@ pub use hint_queue::{HintQueue, HintSender};
 pub use identity::{CandidateId, Holder, Name};
 pub use kind::{StoreConfig, StoreKind, scheme_of, url_decoded};
 pub use ledger::{
-    JobProgress, LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked, Tick, TickEnd,
-    TickRecord, TickState, Transactions, check_job_name,
+    LEDGER_OPEN_MAX, LEDGER_STEPS_MAX, Ledger, LedgerStep, Marked, Tick, TickEnd, TickRecord,
+    TickState, Transactions, check_job_name,
 };
 pub use ledger_ext::LedgerExt;
 #[cfg(feature = "sabotage")]
@@ -80,6 +81,7 @@ pub use once::{OnceEnd, OnceMark, OnceRecord, OnceState, OnceStep, check_once_ke
 pub use op::{Grant, Lease, Metadata, Op, Outcome, Reply, Sight};
 pub use proc_stat::ProcStat;
 pub use secret::Secret;
+pub use steer::{JobProgress, STEER_AHEAD_MS, Steer};
 pub use store::{
     BoxFuture, Expiry, Hint, Hints, NoHints, RELEASE_MEMORY, Store, StoreExt, StoreInfo,
 };

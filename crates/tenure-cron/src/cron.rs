@@ -4,16 +4,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tenure::runtime::Spawner;
 use tenure::{Clock, Election, Error, ErrorKind, Store};
-use tenure_core::{Ledger, LedgerExt as _, Tick, TickRecord, Transactions, check_job_name};
+use tenure_core::{
+    JobProgress, Ledger, LedgerExt as _, Steer, Tick, TickRecord, Time, Transactions,
+    check_job_name,
+};
 use tokio::sync::watch;
 
 use crate::engine::Engine;
-use crate::job::check_most;
-use crate::{CronEvent, Delivery, Job, Missed, SystemWall, WallClock};
+use crate::{CronEvent, Delivery, Job, SystemWall, WallClock};
 
 /// All jobs, by name.
 pub(crate) type Jobs = BTreeMap<String, Arc<Job>>;
@@ -59,6 +63,8 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) wall: Arc<dyn WallClock>,
     pub(crate) jobs: watch::Sender<Arc<Jobs>>,
+    /// The ledger has answered before, so it is there and was to be used.
+    answered: AtomicBool,
     tell: Option<Tell>,
 }
 
@@ -89,6 +95,33 @@ impl Core {
         }
     }
 
+    /// The ledger has answered.
+    pub(crate) fn answered(&self) {
+        self.answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the ledger is asked again after this error, the first of its kind being at `since`.
+    /// As the election does, what answered once is asked again whatever it says: it may be that a
+    /// password was changed, and that this instance or another gets to know the new one. If that
+    /// lasts for a ttl, the reign is left to others.
+    pub(crate) fn asks_again(&self, error: &Error, since: &mut Option<Time>) -> bool {
+        if error.is_retryable() {
+            return true;
+        }
+        let own = matches!(error.kind(), ErrorKind::Forked | ErrorKind::Crashed);
+        if own || !self.answered.load(Ordering::Relaxed) {
+            return false;
+        }
+        let now = self.clock.now();
+        if now - *since.get_or_insert(now) >= self.election.timing().ttl {
+            *since = None;
+            // Asked for by the first poll. It goes on without its future.
+            let resigning = std::pin::pin!(self.election.resign());
+            let _goes_on = resigning.poll(&mut Context::from_waker(Waker::noop()));
+        }
+        true
+    }
+
     pub(crate) fn grace_ms(&self, job: &Job) -> i64 {
         let grace = job.grace.unwrap_or(self.election.timing().ttl * 2);
         i64::try_from(grace.as_millis()).unwrap_or(i64::MAX)
@@ -116,8 +149,10 @@ impl Cron {
     /// what was claimed, for the next leader to decide about.
     ///
     /// # Errors
-    /// What makes the ledger useless for good: missing tables, a missing privilege. `Crashed` if
-    /// nobody acts for the election's candidate any more.
+    /// What makes the ledger useless from the beginning: missing tables, a missing privilege. Once
+    /// it has answered, such errors are no end, as they are none for the election: it is asked
+    /// again, and if that does not help for a ttl, the reign is handed over. `Crashed` if nobody
+    /// acts for the election's candidate any more.
     pub async fn run(&self) -> Result<(), Error> {
         let core = &self.core;
         core.election.lead_each(|tenure| Engine::run(core.clone(), tenure)).await
@@ -132,6 +167,33 @@ impl Cron {
     /// Whatever kept the store from noting it.
     pub async fn trigger(&self, job: &str) -> Result<Tick, Error> {
         self.core.ledger()?.request_job(self.core.election.name(), job).await
+    }
+
+    /// Pauses or resumes a job, or has it count from now on, whichever instance leads. Tells
+    /// whether the job is known: whether a leader has had it.
+    ///
+    /// Nothing of the schedule of a paused job begins any more when this has returned, retries
+    /// included; what runs goes on, and what is asked for by [`trigger`](Cron::trigger) runs. What
+    /// comes due in a pause is left out.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: if the future is dropped it may be done or not. Doing it again is harmless.
+    ///
+    /// # Errors
+    /// Whatever kept the store from noting it.
+    pub async fn steer(&self, job: &str, steer: Steer) -> Result<bool, Error> {
+        self.core.ledger()?.steer_job(self.core.election.name(), job, steer).await
+    }
+
+    /// How far each job has got that a leader has had, and whether it is paused.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is changed.
+    ///
+    /// # Errors
+    /// Whatever kept the store from answering.
+    pub async fn progress(&self) -> Result<Vec<JobProgress>, Error> {
+        self.core.ledger()?.latest(self.core.election.name()).await
     }
 
     /// What happened to the ticks of a job, or of all, the latest scheduled first.
@@ -226,6 +288,7 @@ impl CronBuilder {
             clock: self.clock,
             wall: self.wall,
             jobs: watch::Sender::new(Arc::new(jobs)),
+            answered: AtomicBool::new(false),
             tell: self.tell,
         };
         Ok(Cron { core: Arc::new(core) })
@@ -257,11 +320,8 @@ fn checked(jobs: Vec<Job>, store: &dyn Store) -> Result<Jobs, Error> {
             return Err(Error::config(format!("the timeout of the job {name:?} is zero")));
         }
         let name = job.name.clone();
-        if let Missed::RunAll { most } = job.missed {
-            let about =
-                |error: Error| Error::config(format!("the job {name:?}: {}", error.message()));
-            check_most(most).map_err(about)?;
-        }
+        let about = |error: Error| Error::config(format!("the job {name:?}: {}", error.message()));
+        job.check().map_err(about)?;
         if all.insert(name.clone(), Arc::new(job)).is_some() {
             return Err(Error::config(format!(
                 "there are two jobs of the name {name:?}; give one of them another"

@@ -1,5 +1,7 @@
 //! What there is to tell about ticks.
 
+use std::time::Duration;
+
 use tenure_core::{Term, Tick};
 
 use crate::Outcome;
@@ -29,6 +31,8 @@ pub enum CronEvent {
         outcome: Outcome,
         /// Whether the ledger knows; if not, the next leader decides about the tick.
         recorded: bool,
+        /// When the next attempt follows, if one does.
+        retry_in: Option<Duration>,
     },
     /// Ticks were left out: missed, or the one before still ran.
     Skipped {

@@ -16,7 +16,20 @@ const KEEP: u32 = 1_000;
 const RUN_ALL_MOST: u32 = 100;
 
 /// How many it can be told to catch up with. They are looked up in one go, and all of them wait.
-pub(crate) const RUN_ALL_MAX: u32 = 10_000;
+const RUN_ALL_MAX: u32 = 10_000;
+
+/// How many runs of a job there are at a time with `overlap = allow`, unless told otherwise.
+const ALLOW_MOST: u32 = 100;
+
+/// How many it can be told to have at a time.
+const ALLOW_MAX: u32 = 1_000;
+
+/// How often a failed run can be told to be tried again.
+const RETRIES_MAX: u32 = 100;
+
+/// How long the first retry waits, unless told otherwise, and the last one at most.
+const BACKOFF: Duration = Duration::from_secs(10);
+const BACKOFF_MAX: Duration = Duration::from_secs(3_600);
 
 /// What is promised about a tick whose leader dies (K2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -59,7 +72,11 @@ pub enum Overlap {
     /// Run it afterwards.
     Queue,
     /// Run both.
-    Allow,
+    Allow {
+        /// How many at a time: 1 to 1,000. What comes due while so many run is left out, or waits
+        /// with [`Missed::RunAll`].
+        most: u32,
+    },
 }
 
 impl FromStr for Delivery {
@@ -94,21 +111,33 @@ impl FromStr for Overlap {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Overlap, Error> {
-        match text {
-            "skip" => Ok(Overlap::Skip),
-            "queue" => Ok(Overlap::Queue),
-            "allow" => Ok(Overlap::Allow),
-            _ => Err(choose("overlap", text, "skip, queue, allow")),
+        let most = text.strip_prefix("allow(").and_then(|text| text.strip_suffix(')'));
+        match (text, most.map(str::parse)) {
+            ("skip", _) => Ok(Overlap::Skip),
+            ("queue", _) => Ok(Overlap::Queue),
+            ("allow", _) => Ok(Overlap::Allow { most: ALLOW_MOST }),
+            (_, Some(Ok(most))) => check_overlap(most).map(|()| Overlap::Allow { most }),
+            _ => Err(choose("overlap", text, "skip, queue, allow, allow(5)")),
         }
     }
 }
 
 /// Whether `run-all` can catch up with so many.
-pub(crate) fn check_most(most: u32) -> Result<(), Error> {
+fn check_most(most: u32) -> Result<(), Error> {
     match most {
         1..=RUN_ALL_MAX => Ok(()),
         most => Err(Error::config(format!(
             "run-all({most}) can't be kept; catch up with 1 to {RUN_ALL_MAX} ticks"
+        ))),
+    }
+}
+
+/// Whether so many runs may go on at a time.
+fn check_overlap(most: u32) -> Result<(), Error> {
+    match most {
+        1..=ALLOW_MAX => Ok(()),
+        most => Err(Error::config(format!(
+            "allow({most}) can't be kept; have 1 to {ALLOW_MAX} runs at a time"
         ))),
     }
 }
@@ -149,6 +178,8 @@ pub struct Job {
     pub(crate) jitter: Duration,
     pub(crate) grace: Option<Duration>,
     pub(crate) keep: u32,
+    pub(crate) retries: u32,
+    backoff: Duration,
     work: Work,
 }
 
@@ -181,6 +212,8 @@ impl Job {
             jitter: Duration::ZERO,
             grace: None,
             keep: KEEP,
+            retries: 0,
+            backoff: BACKOFF,
             work,
         }
     }
@@ -224,6 +257,21 @@ impl Job {
         Job { keep: keep.max(1), ..self }
     }
 
+    /// How often a run that failed or took too long is tried again, as another attempt at the same
+    /// tick [default: 0]. At most 100. That its leader was lost is no failure: see
+    /// [`Delivery`]. But such an attempt counts.
+    ///
+    /// A tick that waits for its next attempt has not ended: the next one overlaps with it.
+    pub fn retries(self, retries: u32) -> Job {
+        Job { retries, ..self }
+    }
+
+    /// How long the first retry waits [default: 10 s]. Each further one waits twice as long as the
+    /// one before it, but no longer than an hour, or than this if this is longer.
+    pub fn backoff(self, backoff: Duration) -> Job {
+        Job { backoff, ..self }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -241,6 +289,44 @@ impl Job {
             (None, Missed::RunAll { .. }) => Overlap::Queue,
             (None, _) => Overlap::default(),
         }
+    }
+
+    /// How many runs there may be at a time.
+    pub(crate) fn at_once(&self) -> usize {
+        match self.on_overlap() {
+            Overlap::Skip | Overlap::Queue => 1,
+            Overlap::Allow { most } => most as usize,
+        }
+    }
+
+    /// Whether another attempt follows after so many that failed.
+    pub(crate) fn tries_again(&self, attempts: u32) -> bool {
+        attempts <= self.retries
+    }
+
+    /// How long the next attempt waits after so many.
+    pub(crate) fn wait_after(&self, attempts: u32) -> Duration {
+        let doubled = self.backoff.saturating_mul(1 << attempts.saturating_sub(1).min(20));
+        doubled.min(BACKOFF_MAX.max(self.backoff))
+    }
+
+    /// Whether what it was told can be kept.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let kept = match self.missed {
+            Missed::RunAll { most } => check_most(most),
+            Missed::Skip | Missed::RunOnce => Ok(()),
+        };
+        let overlap = match self.on_overlap() {
+            Overlap::Allow { most } => check_overlap(most),
+            Overlap::Skip | Overlap::Queue => Ok(()),
+        };
+        let tries = match self.retries {
+            0..=RETRIES_MAX => Ok(()),
+            many => Err(Error::config(format!(
+                "{many} retries are too many, at most {RETRIES_MAX} are made"
+            ))),
+        };
+        kept.and(overlap).and(tries)
     }
 
     pub(crate) fn begin(&self, run: Run) -> BoxFuture<'static, Outcome> {
@@ -281,7 +367,12 @@ mod tests {
     fn words_are_read_and_wrong_ones_come_with_the_right_ones() {
         assert_eq!("run-all(7)".parse::<Missed>().unwrap(), Missed::RunAll { most: 7 });
         assert_eq!("run-all".parse::<Missed>().unwrap(), Missed::RunAll { most: 100 });
-        assert_eq!("allow".parse::<Overlap>().unwrap(), Overlap::Allow);
+        assert_eq!("allow".parse::<Overlap>().unwrap(), Overlap::Allow { most: 100 });
+        assert_eq!("allow(5)".parse::<Overlap>().unwrap(), Overlap::Allow { most: 5 });
+        for wrong in ["allow(0)", "allow(1001)"] {
+            let error = wrong.parse::<Overlap>().unwrap_err();
+            assert!(error.message().contains("1 to 1000 runs at a time"), "{error}");
+        }
         assert_eq!("transactional".parse::<Delivery>().unwrap(), Delivery::Transactional);
         for wrong in ["run-all()", "run-all(x)", "all"] {
             let error = wrong.parse::<Missed>().unwrap_err();
@@ -293,6 +384,20 @@ mod tests {
             assert!(error.message().contains("catch up with 1 to 10000 ticks"), "{error}");
         }
         assert!("maybe".parse::<Overlap>().is_err() && "once".parse::<Delivery>().is_err());
+    }
+
+    #[test]
+    fn each_retry_waits_twice_as_long_up_to_an_hour() {
+        let schedule = Schedule::new("* * * * *", "UTC").unwrap();
+        let job = Job::new("j", schedule, |_| async {});
+        assert!(!job.tries_again(1), "not unless it is told to");
+        let job = job.retries(2).backoff(Duration::from_secs(30));
+        assert_eq!([1, 2, 3].map(|attempts| job.tries_again(attempts)), [true, true, false]);
+        let waits = [1, 2, 3, 100].map(|attempts| job.wait_after(attempts).as_secs());
+        assert_eq!(waits, [30, 60, 120, 3_600]);
+        let job = job.backoff(Duration::from_secs(7_200));
+        assert_eq!(job.wait_after(2).as_secs(), 7_200);
+        assert!(job.check().is_ok() && job.retries(101).check().is_err());
     }
 
     #[test]

@@ -66,7 +66,7 @@ struct WriterTask {
 
 impl WriterTask {
     async fn write(mut self) -> Result<(), Error> {
-        let mut pause = AGAIN_FIRST;
+        let (mut pause, mut denied_since) = (AGAIN_FIRST, None);
         loop {
             if self.waiting.is_empty() {
                 match self.entries.recv().await {
@@ -85,20 +85,23 @@ impl WriterTask {
             }
             match self.call().await {
                 Ok(marks) => {
-                    pause = AGAIN_FIRST;
+                    (pause, denied_since) = (AGAIN_FIRST, None);
+                    self.core.answered();
                     self.answer(marks);
                     if !self.waiting.is_empty() {
                         self.sleep(BUSY_PAUSE).await;
                     }
                 }
-                Err(error) if error.is_retryable() && self.tenure.is_current() => {
+                Err(error) if !self.core.asks_again(&error, &mut denied_since) => {
+                    return Err(error);
+                }
+                Err(error) if self.tenure.is_current() => {
                     tracing::warn!(%error, "the ledger can't be written, trying again");
                     self.sleep(pause).await;
                     pause = (pause * 2).min(AGAIN_LAST);
                 }
                 // Trust has ended. The next leader decides about what is open.
-                Err(error) if error.is_retryable() => return Ok(()),
-                Err(error) => return Err(error),
+                Err(_) => return Ok(()),
             }
         }
     }

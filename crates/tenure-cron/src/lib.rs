@@ -14,5 +14,5 @@ pub use event::CronEvent;
 pub use job::{Delivery, Job, Missed, Overlap};
 pub use run::{Outcome, Run};
 pub use schedule::{Schedule, parse_instant, show_instant, show_local};
-pub use tenure_core::{Tick, TickEnd, TickRecord, TickState};
+pub use tenure_core::{JobProgress, Steer, Tick, TickEnd, TickRecord, TickState};
 pub use wall::{SystemWall, WallClock};

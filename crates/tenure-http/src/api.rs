@@ -232,7 +232,7 @@ async fn readyz(State(inner): Shared) -> Answer {
         let detail = "this instance is about to end";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     }
-    if inner.hub.is_waiting() {
+    if inner.hub.is_new() {
         return Err(waiting());
     }
     let list = inner.hub.list();
@@ -425,7 +425,7 @@ fn find(hub: &Hub, name: &str) -> Result<Arc<Watched>, Problem> {
 
 /// Without the reason, which is for those who may read the log.
 fn waiting() -> Problem {
-    let detail = "the store has not answered yet, so nothing is known of any election; ask again";
+    let detail = "the store does not answer, so not all elections are known; ask again";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(1)
 }
 

@@ -35,8 +35,10 @@ const LEADER_CHANGED: &str = "leader_changed";
 pub(crate) struct Hub {
     roll: Roll,
     pub(crate) clients: Clients,
-    /// The store has not told yet which elections there are.
+    /// The store does not tell which elections there are.
     waiting: AtomicBool,
+    /// It has told that at least once.
+    told: AtomicBool,
     draining: AtomicBool,
     /// When somebody was last interested in what others do, in nanoseconds of the boot clock.
     asked_at: AtomicU64,
@@ -90,9 +92,10 @@ impl Seen {
 
 impl Hub {
     pub(crate) fn new(clients: Clients) -> Hub {
-        let (roll, waiting) = (Roll::default(), AtomicBool::new(false));
+        let (roll, waiting, told) =
+            (Roll::default(), AtomicBool::new(false), AtomicBool::new(false));
         let (draining, asked_at) = (AtomicBool::new(false), AtomicU64::new(0));
-        Hub { roll, clients, waiting, draining, asked_at }
+        Hub { roll, clients, waiting, told, draining, asked_at }
     }
 
     /// Watches one more; `None` if it is watched already.
@@ -122,9 +125,15 @@ impl Hub {
 
     pub(crate) fn set_waiting(&self, waiting: bool) {
         let before = self.waiting.swap(waiting, Ordering::AcqRel);
+        self.told.fetch_or(!waiting, Ordering::AcqRel);
         if before != waiting {
             self.clients.send_all(&frame(None, Some("snapshot"), Some(&self.snapshot(None))));
         }
+    }
+
+    /// Whether nothing was known of any election until now.
+    pub(crate) fn is_new(&self) -> bool {
+        !self.told.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_waiting(&self) -> bool {

@@ -91,8 +91,8 @@ impl Sidecar {
         self.0.hub.forget(name.as_str());
     }
 
-    /// Whether the store has yet to tell which elections there are: until then `/readyz` answers
-    /// 503, and so does every question about an election that is not known.
+    /// Whether the store does not tell which elections there are. Meanwhile every question about an
+    /// election that is not known is answered with 503; so is `/readyz`, until it has told once.
     pub fn set_waiting(&self, waiting: bool) {
         self.0.hub.set_waiting(waiting);
     }

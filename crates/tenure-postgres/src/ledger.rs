@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tenure_core::{
     BoxFuture, Error, ErrorKind, JobProgress, LEDGER_OPEN_MAX, Ledger, LedgerStep, Marked, Name,
-    OnceMark, OnceRecord, OnceStep, Term, Tick, TickRecord, TickState, Transactions,
+    OnceMark, OnceRecord, OnceStep, STEER_AHEAD_MS, Steer, Term, Tick, TickRecord, TickState,
+    Transactions,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -186,6 +187,27 @@ impl Ledger for PostgresLedger {
         })
     }
 
+    fn steer<'a>(
+        &'a self,
+        election: &'a Name,
+        job: &'a str,
+        steer: Steer,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let (name, verb) = (election.as_str(), steer.as_str());
+            let values: [(&(dyn ToSql + Sync), Type); 4] = [
+                (&name, Type::TEXT),
+                (&job, Type::TEXT),
+                (&verb, Type::TEXT),
+                (&STEER_AHEAD_MS, Type::INT8),
+            ];
+            let rows = self.query(include_str!("sql/ledger_steer.sql"), &values, "steer").await?;
+            let known = rows.first().and_then(|row| row.try_get(0).ok()).ok_or_else(odd)?;
+            self.announce(election).await;
+            Ok(known)
+        })
+    }
+
     fn open<'a>(
         &'a self,
         election: &'a Name,
@@ -211,6 +233,8 @@ impl Ledger for PostgresLedger {
                 let job: String = row.try_get(0).ok()?;
                 let mut progress = JobProgress::new(job, row.try_get(1).ok()?);
                 progress.schedule = row.try_get(2).ok()?;
+                progress.paused_unix_ms = row.try_get(3).ok()?;
+                progress.anew_unix_ms = row.try_get(4).ok()?;
                 Some(progress)
             };
             rows.iter().map(|row| progress(row).ok_or_else(odd)).collect()

@@ -5,7 +5,8 @@
 use redis::Value;
 use tenure_core::{
     BoxFuture, Error, ErrorKind, JobProgress, LEDGER_OPEN_MAX, Ledger, LedgerStep, Marked, Name,
-    OnceMark, OnceRecord, OnceStep, Term, Tick, TickRecord, TickState, Transactions,
+    OnceMark, OnceRecord, OnceStep, STEER_AHEAD_MS, Steer, Term, Tick, TickRecord, TickState,
+    Transactions,
 };
 
 use crate::error;
@@ -17,7 +18,7 @@ impl RedisStore {
     /// The keys that every script of the ledger begins with.
     fn ledger_keys(&self, election: &Name) -> Result<Vec<String>, Error> {
         let of = self.keys().of(election)?;
-        let ledger = ["", ":time", ":open", ":jobs", ":schedules"];
+        let ledger = ["", ":time", ":open", ":jobs", ":schedules", ":steered"];
         let ledger = ledger.map(|end| format!("{}:ticks{end}", of.companion));
         Ok([of.lease, of.companion].into_iter().chain(ledger).collect())
     }
@@ -175,6 +176,22 @@ impl Ledger for RedisStore {
         })
     }
 
+    fn steer<'a>(
+        &'a self,
+        election: &'a Name,
+        job: &'a str,
+        steer: Steer,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let mut keys = self.ledger_keys(election)?;
+            keys.push(self.job_key(election, job)?);
+            let (verb, ahead) = (steer.as_str().to_owned(), STEER_AHEAD_MS.to_string());
+            let args = vec![job.to_owned(), verb, election.to_string(), ahead];
+            let words = self.words(Call::new(Kind::LedgerSteer, keys, args), "steer").await?;
+            Ok(words.first().is_some_and(|known| known == "1"))
+        })
+    }
+
     fn open<'a>(
         &'a self,
         election: &'a Name,
@@ -191,9 +208,12 @@ impl Ledger for RedisStore {
             let progress = |part: &[String]| {
                 let mut progress = JobProgress::new(part.first()?, part.get(1)?.parse().ok()?);
                 progress.schedule = part.get(2).filter(|words| !words.is_empty()).cloned();
+                let (paused, anew) = part.get(3)?.split_once('|')?;
+                progress.paused_unix_ms = paused.parse().ok();
+                progress.anew_unix_ms = anew.parse().ok();
                 Some(progress)
             };
-            words.chunks(3).map(|part| progress(part).ok_or_else(lost_notes)).collect()
+            words.chunks(4).map(|part| progress(part).ok_or_else(lost_notes)).collect()
         })
     }
 

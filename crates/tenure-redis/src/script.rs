@@ -17,6 +17,7 @@ pub(crate) enum Kind {
     Hello,
     Ledger,
     LedgerRequest,
+    LedgerSteer,
     LedgerRead,
     Once,
     OnceRead,
@@ -30,7 +31,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const COUNT: usize = 18;
+    const COUNT: usize = 19;
 
     fn code(self) -> &'static str {
         CODE[self as usize]
@@ -44,7 +45,8 @@ impl Kind {
     fn local(self) -> Local {
         match self {
             Kind::Acquire | Kind::Read => Local::Marker,
-            Kind::Release | Kind::Ask | Kind::LedgerRequest => Local::Channel,
+            Kind::Release | Kind::Ask => Local::Channel,
+            Kind::LedgerRequest | Kind::LedgerSteer => Local::Channel,
             Kind::MailNotify | Kind::MailPost | Kind::MailExhume => Local::Publish,
             Kind::Hello => Local::MarkerAlone,
             Kind::Renew | Kind::Ledger | Kind::LedgerRead => Local::Nothing,
@@ -88,6 +90,7 @@ const CODE: [&str; Kind::COUNT] = [
     include_str!("lua/hello.lua"),
     with_common!("lua/ledger.lua"),
     with_common!("lua/ledger_request.lua"),
+    with_common!("lua/ledger_steer.lua"),
     with_common!("lua/ledger_read.lua"),
     with_common!("lua/once.lua"),
     with_common!("lua/once_read.lua"),
@@ -207,6 +210,7 @@ mod tests {
             (Kind::Hello, "first call on each connection"),
             (Kind::Ledger, "steps of one term"),
             (Kind::LedgerRequest, "a job to run now"),
+            (Kind::LedgerSteer, "Pauses or resumes a job"),
             (Kind::LedgerRead, "what is in the cron ledger"),
             (Kind::Once, "one run at a time"),
             (Kind::OnceRead, "what is known of one key"),

@@ -5,8 +5,8 @@ CREATE TABLE tick (
     election TEXT NOT NULL,
     job TEXT NOT NULL,
     scheduled_ms INTEGER NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('requested', 'claimed', 'started', 'ok', 'failed',
-        'timed_out', 'abandoned', 'skipped')),
+    state TEXT NOT NULL CHECK (state IN ('requested', 'claimed', 'started', 'retrying', 'ok',
+        'failed', 'timed_out', 'abandoned', 'skipped')),
     manual INTEGER NOT NULL DEFAULT 0,
     term INTEGER,
     attempt INTEGER NOT NULL DEFAULT 0,
@@ -20,14 +20,17 @@ CREATE TABLE tick (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tick_time ON tick (election, scheduled_ms);
 CREATE INDEX tick_open ON tick (election, scheduled_ms)
-WHERE state IN ('requested', 'claimed', 'started');
+WHERE state IN ('requested', 'claimed', 'started', 'retrying');
 
--- How far each job has got, and the schedule that it is due by. Trimming does not touch it.
+-- How far each job has got, the schedule that it is due by, since when it is paused, and from when
+-- on somebody had it count anew. Trimming does not touch it.
 CREATE TABLE tick_job (
     election TEXT NOT NULL,
     job TEXT NOT NULL,
     latest_ms INTEGER NOT NULL,
     schedule TEXT,
+    paused_ms INTEGER,
+    anew_ms INTEGER,
     PRIMARY KEY (election, job)
 ) STRICT, WITHOUT ROWID;
 

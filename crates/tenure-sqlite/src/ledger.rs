@@ -3,7 +3,8 @@
 use rusqlite::{Connection, OptionalExtension, Row};
 use tenure_core::{
     BoxFuture, Error, JobProgress, LEDGER_OPEN_MAX, Ledger, LedgerStep, Marked, Name, OnceMark,
-    OnceRecord, OnceStep, Term, Tick, TickEnd, TickRecord, TickState, Transactions,
+    OnceRecord, OnceStep, STEER_AHEAD_MS, Steer, Term, Tick, TickRecord, TickState,
+    Transactions,
 };
 
 use crate::lease::{Round, unix_ms};
@@ -32,9 +33,24 @@ fn latest(conn: &Connection, election: &Name) -> rusqlite::Result<Vec<JobProgres
     let progress = |row: &Row<'_>| {
         let mut progress = JobProgress::new(row.get::<_, String>(0)?, row.get(1)?);
         progress.schedule = row.get(2)?;
+        progress.paused_unix_ms = row.get(3)?;
+        progress.anew_unix_ms = row.get(4)?;
         Ok(progress)
     };
     select.query_map([election.as_str()], progress)?.collect()
+}
+
+/// Whether the job was known, and is as it was asked for.
+fn steer_job(conn: &Connection, of: &Name, job: &str, steer: Steer) -> rusqlite::Result<bool> {
+    let (election, now) = (of.as_str(), unix_ms().unwrap_or(0));
+    let mut change = conn.prepare_cached(include_str!("sql/tick_steer.sql"))?;
+    let ahead = now + STEER_AHEAD_MS;
+    let known = change.execute((election, job, steer.as_str(), now, ahead))? > 0;
+    if known && steer == Steer::FromNow {
+        let mut forget = conn.prepare_cached(include_str!("sql/tick_forget_later.sql"))?;
+        forget.execute((election, job, ahead))?;
+    }
+    Ok(known)
 }
 
 /// The steps of one term, in one transaction.
@@ -70,7 +86,12 @@ impl<'a> StepWriter<'a> {
         match step {
             LedgerStep::Claim { tick, again } => self.claim(tick, *again),
             LedgerStep::Start { tick, attempt } => self.start(tick, *attempt),
-            LedgerStep::End { tick, attempt, end } => self.end(tick, *attempt, *end),
+            LedgerStep::End { tick, attempt, end } => {
+                self.leave(tick, *attempt, TickState::Finished(*end))
+            }
+            LedgerStep::Retry { tick, attempt, code } => {
+                self.leave(tick, *attempt, TickState::Retrying { code: *code })
+            }
             LedgerStep::Confirm { tick, attempt } => Ok(match self.find(tick)? {
                 Some(found) if found.state == "ok" && found.attempt == *attempt => done(*attempt),
                 _ => Marked::Refused,
@@ -100,14 +121,22 @@ impl<'a> StepWriter<'a> {
             self.note(job, at)?;
             return Ok(done(1));
         }
-        let Some(found) = self.find(tick)? else { return Ok(Marked::Refused) };
-        let attempt = match found.state.as_str() {
-            "requested" => 1,
-            "claimed" if self.is_ours(&found) => return Ok(done(found.attempt)),
-            "claimed" | "started" if again && !self.is_ours(&found) => found.attempt + 1,
-            _ => return Ok(Marked::Refused),
+        let found = self.find(tick)?;
+        let attempt = match &found {
+            // It is not claimed, because the job is paused.
+            None => 1,
+            Some(found) => match found.state.as_str() {
+                "requested" => 1,
+                "claimed" if self.is_ours(found) => return Ok(done(found.attempt)),
+                "claimed" | "started" if again && !self.is_ours(found) => found.attempt + 1,
+                "retrying" => found.attempt + 1,
+                _ => return Ok(Marked::Refused),
+            },
         };
-        if !found.manual {
+        if !found.is_some_and(|found| found.manual) {
+            if self.is_paused(job)? {
+                return Ok(Marked::Paused);
+            }
             self.note(job, at)?;
         }
         let values = (election, job, at, self.term(), attempt, self.now);
@@ -127,9 +156,9 @@ impl<'a> StepWriter<'a> {
         }
     }
 
-    fn end(&self, tick: &Tick, attempt: u32, end: TickEnd) -> rusqlite::Result<Marked> {
+    /// A run is over, and the tick is left in this state.
+    fn leave(&self, tick: &Tick, attempt: u32, state: TickState) -> rusqlite::Result<Marked> {
         let Some(found) = self.find(tick)? else { return Ok(Marked::Refused) };
-        let state = TickState::Finished(end);
         if found.state == state.as_str() && self.is_ours(&found) && found.attempt == attempt {
             return Ok(done(attempt));
         }
@@ -158,7 +187,7 @@ impl<'a> StepWriter<'a> {
         let Some(found) = self.find(tick)? else { return Ok(Marked::Refused) };
         match found.state.as_str() {
             "abandoned" => {}
-            "requested" => self.finish(tick, TickState::Abandoned)?,
+            "requested" | "retrying" => self.finish(tick, TickState::Abandoned)?,
             "claimed" | "started" if !self.is_ours(&found) => {
                 self.finish(tick, TickState::Abandoned)?;
             }
@@ -171,6 +200,11 @@ impl<'a> StepWriter<'a> {
         let (election, job, at) = self.key(tick);
         let values = (election, job, at, state.as_str(), state.code(), self.now);
         self.execute(include_str!("sql/tick_end.sql"), values)
+    }
+
+    fn is_paused(&self, job: &str) -> rusqlite::Result<bool> {
+        let mut paused = self.conn.prepare_cached(include_str!("sql/tick_paused.sql"))?;
+        paused.exists((self.election.as_str(), job))
     }
 
     fn note(&self, job: &str, at: i64) -> rusqlite::Result<()> {
@@ -265,6 +299,21 @@ impl Ledger for SqliteStore {
         let (election, job) = (election.clone(), job.to_owned());
         let tick = move |round: &mut Round<'_>| request(round, election, job);
         Box::pin(async move { answered(self.jobs().write(tick), "request").await })
+    }
+
+    fn steer<'a>(
+        &'a self,
+        election: &'a Name,
+        job: &'a str,
+        steer: Steer,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        let (election, job) = (election.clone(), job.to_owned());
+        let known = move |round: &mut Round<'_>| {
+            let known = steer_job(round.conn, &election, &job, steer)?;
+            round.news.announce.push(election);
+            Ok(known)
+        };
+        Box::pin(async move { answered(self.jobs().write(known), "steer").await })
     }
 
     fn open<'a>(

@@ -8,6 +8,7 @@
 
 pub mod certificates;
 mod clock;
+pub mod http;
 pub mod ops;
 mod player;
 pub mod postgres;

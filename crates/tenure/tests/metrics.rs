@@ -180,10 +180,12 @@ async fn changes_of_hands_are_those_of_one_election_and_seen_by_all() {
     let first = a.election("flaps:x").ttl(TTL).at_once().start().await.unwrap();
     let second = b.election("flaps:x").ttl(TTL).at_once().start().await.unwrap();
     for _ in 0..3 {
-        first.resign().await.unwrap();
-        world.pass_until(|| second.is_leader()).await;
-        second.resign().await.unwrap();
-        world.pass_until(|| first.is_leader()).await;
+        for (from, to) in [(&first, &second), (&second, &first)] {
+            from.stop().await.unwrap();
+            world.pass_until(|| to.is_leader()).await;
+            // Who comes back sees who leads now.
+            from.start().await.unwrap();
+        }
     }
     world.pass_until(|| changes("flaps") >= 6.0).await;
 }

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::common::{Instance, any_line, http_get};
+use tenure_testbed::http;
+
+use crate::common::{Instance, any_line};
 
 struct Place {
     directory: tempfile::TempDir,
@@ -19,6 +21,12 @@ impl Place {
     fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
+}
+
+/// The status and the body of a plain GET.
+fn get(address: &str, path: &str) -> (u16, String) {
+    let answer = http::get(address.parse().unwrap(), path).unwrap();
+    (answer.status, answer.body)
 }
 
 fn term(text: &str) -> u64 {
@@ -158,19 +166,19 @@ fn axum_service_says_503_then_resigns_then_exits_with_0() {
     assert_eq!(term(&first.line("background task begins, ")), 1);
     let second = Instance::start(program, &[&place.store]);
     let other = second.line("listening on ");
-    assert_eq!(http_get(&address, "/ready").unwrap().0, 200);
-    assert_eq!(http_get(&address, "/leader").unwrap(), (200, "leading, term 1\n".to_owned()));
-    assert_eq!(http_get(&other, "/leader").unwrap(), (503, "following\n".to_owned()));
+    assert_eq!(get(&address, "/ready").0, 200);
+    assert_eq!(get(&address, "/leader"), (200, "leading, term 1\n".to_owned()));
+    assert_eq!(get(&other, "/leader"), (503, "following\n".to_owned()));
 
     first.terminate();
     first.line("not ready");
     // It goes on answering until the load balancer has seen it.
-    assert_eq!(http_get(&address, "/ready").unwrap().0, 503);
+    assert_eq!(get(&address, "/ready").0, 503);
     assert_eq!(term(&second.line("background task begins, ")), 2);
     let (rest, status) = first.end();
     assert_eq!(rest, ["background task ends, term 1", "resigned", "bye"]);
     assert_eq!(status.code(), Some(0));
-    assert_eq!(http_get(&other, "/leader").unwrap(), (200, "leading, term 2\n".to_owned()));
+    assert_eq!(get(&other, "/leader"), (200, "leading, term 2\n".to_owned()));
 }
 
 #[test]

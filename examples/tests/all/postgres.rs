@@ -1,8 +1,9 @@
 //! The consumer of a queue in Postgres is killed again and again; no job is lost or done twice.
 
+use tenure_testbed::eventually;
 use tenure_testbed::postgres::{self, Session};
 
-use crate::common::{self, Instance};
+use crate::common::Instance;
 
 const KILLS: i64 = 5;
 const JOBS: i64 = 400;
@@ -27,14 +28,16 @@ fn needs_postgres_a_queue_is_drained_over_kills_and_no_job_is_lost_or_doubled() 
         // In the middle of these it is killed.
         let jobs = "INSERT INTO example_jobs (work) SELECT 'work' FROM generate_series(1, ";
         database.run(&format!("{jobs}{JOBS})"));
-        let leader = common::until(|| {
+        let leader = eventually("a leader that works", || {
             instances.iter().position(|one| one.told().iter().any(|line| line.contains("done: ")))
         });
         instances.remove(leader).kill_9();
         instances.iter().for_each(|one| drop(one.told()));
         instances.push(start());
     }
-    common::until(|| (database.number("SELECT count(*) FROM example_jobs") == 0).then_some(()));
+    eventually("an empty queue", || {
+        (database.number("SELECT count(*) FROM example_jobs") == 0).then_some(())
+    });
     assert_eq!(database.number("SELECT count(*) FROM example_done"), KILLS * JOBS);
     assert_eq!(database.number("SELECT count(DISTINCT job) FROM example_done"), KILLS * JOBS);
     let terms = database.number("SELECT count(DISTINCT term) FROM example_done");

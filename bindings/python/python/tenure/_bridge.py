@@ -52,7 +52,12 @@ class Bridge:
     def _ready(self) -> None:
         loop = asyncio.get_running_loop()
         for token in self._port.woken():
-            self._poll(token, loop)
+            try:
+                self._poll(token, loop)
+            except Exception as error:
+                # One that fails must not keep the others from being told.
+                told = {"message": "an operation of tenure failed", "exception": error}
+                loop.call_exception_handler(told)
 
     def _poll(self, token: int, loop: asyncio.AbstractEventLoop) -> None:
         waiting = self._waiting.get(token)

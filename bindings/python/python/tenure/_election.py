@@ -119,8 +119,10 @@ class Election(_native.Election):
         self._vouching: Watch | None = None
         self._server: Server | None = None
         self._started = False
+        self._stops = 0
         self._stopped: asyncio.Event | None = None
         self._feeds: weakref.WeakSet[Events] = weakref.WeakSet()
+        self._handles: weakref.WeakSet[Reign] = weakref.WeakSet()
 
     @property
     def timing(self) -> Timing:
@@ -153,6 +155,7 @@ class Election(_native.Election):
             return
         self._bind()
         self._started = False
+        self._stops += 1
         try:
             await wait(self._stop())
         finally:
@@ -398,6 +401,12 @@ class Election(_native.Election):
         self._vouching = watch(self._vouch(), lambda value, error: None)
         self._server = Server(self, self._find)
 
+    def _let_go(self) -> None:
+        """The interpreter ends. On a loop that does not run, no work goes on any more."""
+        if self._loop is None or not self._loop.is_running():
+            for reign in list(self._handles):
+                reign._close()
+
     def _end(self) -> None:
         if self._vouching is not None:
             self._vouching.close()
@@ -473,6 +482,7 @@ class Reigns(AsyncIterator[Reign]):
 
     def __init__(self, election: Election) -> None:
         self._election = election
+        self._stops = election._stops
         self._last: Reign | None = None
 
     async def __anext__(self) -> Reign:
@@ -480,14 +490,15 @@ class Reigns(AsyncIterator[Reign]):
         if last is not None:
             self._last = None
             last._close()
-            if not election._started:
-                raise StopAsyncIteration
+        if election._stops != self._stops:
+            raise StopAsyncIteration
         await election._begin()
         try:
             native = cast(_native.Reign, await wait(election._campaign()))
         except StoppedError:
             raise StopAsyncIteration from None
         self._last = Reign(native)
+        election._handles.add(self._last)
         return self._last
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
+from typing import TYPE_CHECKING
 
 from tenure import _log, _native
+
+if TYPE_CHECKING:
+    from tenure._election import Election
 
 # How much longer than the drain of its elections the interpreter waits for the store.
 _GRACE_S = 1.0
 
-_running: weakref.WeakSet[_native.Election] = weakref.WeakSet()
+_running: weakref.WeakSet[Election] = weakref.WeakSet()
 _registered: set[int] = set()
 
 
-def watch(election: _native.Election) -> None:
+def watch(election: Election) -> None:
     """Has this election stopped at the end, if it is not by then."""
     _running.add(election)
     if os.getpid() not in _registered:
@@ -23,7 +27,7 @@ def watch(election: _native.Election) -> None:
         atexit.register(_stop, os.getpid())
 
 
-def forget(election: _native.Election) -> None:
+def forget(election: Election) -> None:
     """It was stopped."""
     _running.discard(election)
 
@@ -34,8 +38,10 @@ def _stop(pid: int) -> None:
         return
     left = list(_running)
     if left:
+        for election in left:
+            election._let_go()
         drain = max(election._timing[3] for election in left)
-        late = _native.stop_all(left, drain + _GRACE_S)
+        late = _native.stop_all(list(left), drain + _GRACE_S)
         if late:
             _log.logger.warning("%d leases were not given back at exit and run out", late)
     _log.flush()

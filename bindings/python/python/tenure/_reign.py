@@ -132,6 +132,8 @@ class Reign:
         self.lost._set("resigned")
         try:
             await wait(self._native.resign())
+        except StoppedError:
+            pass  # The interpreter ends, and gives it back.
         except Error as error:
             logger.warning("the lease of term %d was not given back: %s", self.term, error)
 

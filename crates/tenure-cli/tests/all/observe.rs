@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use rustix::process::Signal;
 
 use crate::common::eventually;
-use crate::sidecar::http;
 use crate::support::{Place, Process};
+use tenure_testbed::http;
 
 fn address(process: &mut Process) -> SocketAddr {
     let line = process.line("metrics and health at http://");

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use tenure_core::{JobProgress, LedgerStep};
+use tenure_core::{JobProgress, LedgerStep, STEER_AHEAD_MS};
 
 use crate::{Job, Missed, Overlap};
 
@@ -27,6 +27,8 @@ pub(crate) enum Why {
     Again,
     /// Somebody asked for it.
     Requested,
+    /// Its last attempt failed.
+    Retry,
 }
 
 /// How far one job has got in this reign.
@@ -40,6 +42,10 @@ pub(crate) struct JobState {
     queue: VecDeque<Pending>,
     /// Ticks that are in the queue or run: whoever wants one of them, it is not taken twice.
     in_hand: HashSet<i64>,
+    /// Nothing of its schedule begins.
+    paused: bool,
+    /// From when on somebody had it count anew last.
+    anew: Option<i64>,
     /// Whether it was told that the ledger is ahead of the clock.
     told_ahead: bool,
     /// How many ticks since the ledger was last trimmed.
@@ -56,6 +62,8 @@ impl JobState {
             running: 0,
             queue: VecDeque::new(),
             in_hand: HashSet::new(),
+            paused: false,
+            anew: None,
             told_ahead: false,
             since_trim: 0,
         }
@@ -73,16 +81,61 @@ impl JobState {
         let latest = progress.map(|progress| progress.latest_unix_ms);
         let noted = progress.and_then(|progress| progress.schedule.as_deref());
         let through = match (latest, noted) {
-            (Some(latest), Some(noted)) if noted == words => {
-                return (JobState::new(job, latest), None);
-            }
+            (Some(latest), Some(noted)) if noted == words => latest,
             (Some(latest), None) => latest,
             (Some(latest), Some(_)) => latest.max(now),
             (None, _) => now,
         };
-        let state = JobState::new(job, through);
-        let follow = state.follow();
-        (state, Some(follow))
+        let mut state = JobState::new(job, through);
+        state.paused = progress.is_some_and(|progress| progress.paused_unix_ms.is_some());
+        state.anew = progress.and_then(|progress| progress.anew_unix_ms);
+        let follow = (noted != Some(words.as_str())).then(|| state.follow());
+        (state, follow)
+    }
+
+    /// What somebody has had become of it since; tells whether that changed anything.
+    pub(crate) fn steered(&mut self, progress: &JobProgress, now: i64) -> bool {
+        let paused = progress.paused_unix_ms.is_some();
+        let changed = paused != self.paused || progress.anew_unix_ms != self.anew;
+        if paused && !self.paused {
+            self.pause();
+        }
+        self.paused = paused;
+        let anew = progress.anew_unix_ms.filter(|_| progress.anew_unix_ms != self.anew);
+        self.anew = progress.anew_unix_ms;
+        // As in the ledger: what clocks differ by is no reason to run anything again.
+        if let Some(from) = anew.filter(|_| self.through > now.saturating_add(STEER_AHEAD_MS)) {
+            self.queue.retain(|one| match one {
+                Pending::Run { at, why: Why::Scheduled } if *at > from => {
+                    self.in_hand.remove(at);
+                    false
+                }
+                Pending::Skip { from: first, .. } => *first <= from,
+                Pending::Run { .. } => true,
+            });
+            self.through = from;
+            self.next = self.job.schedule.next_after(from);
+        }
+        changed
+    }
+
+    /// Nothing of its schedule begins from now on, and what waits to begin is left out.
+    pub(crate) fn pause(&mut self) {
+        self.paused = true;
+        for one in std::mem::take(&mut self.queue) {
+            let one = match one {
+                Pending::Run { at, why: Why::Scheduled } => {
+                    self.in_hand.remove(&at);
+                    Pending::Skip { from: at, through: at, count: 1 }
+                }
+                one => one,
+            };
+            self.append(one);
+        }
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
     }
 
     /// The same state with the job written anew. A new schedule counts from `now` on, and the
@@ -118,7 +171,7 @@ impl JobState {
         let after = self.job.schedule.next_after(first);
         if after.is_none_or(|after| after > until) {
             // One tick, as nearly always.
-            let late = until - first > grace && self.job.missed == Missed::Skip;
+            let late = until - first > grace && self.job.missed == Missed::Skip || self.paused;
             (self.through, self.next) = (first, after);
             return vec![if late {
                 Pending::Skip { from: first, through: first, count: 1 }
@@ -138,7 +191,7 @@ impl JobState {
         };
         let mut run = schedule.last_between(self.through, until, most);
         let last = run.last().copied().unwrap_or(first);
-        if self.job.missed == Missed::Skip && until - last > grace {
+        if self.job.missed == Missed::Skip && until - last > grace || self.paused {
             run.clear();
         }
         let mut pending = Vec::new();
@@ -161,6 +214,14 @@ impl JobState {
         vec![Pending::Run { at, why }]
     }
 
+    /// Takes over a tick that waits for its next attempt, unless it is in hand already. It counts
+    /// as one that runs.
+    pub(crate) fn take_retry(&mut self, at: i64) -> bool {
+        let taken = self.in_hand.insert(at);
+        self.running += usize::from(taken);
+        taken
+    }
+
     /// Adds what is to be done. What can be done at once is returned by [`JobState::ready`].
     pub(crate) fn add(&mut self, pending: Vec<Pending>) {
         let backlog = pending.len() > 1;
@@ -176,32 +237,36 @@ impl JobState {
             if let Pending::Run { at, .. } = one {
                 self.in_hand.insert(at);
             }
-            match (self.queue.back_mut(), one) {
-                // Neighbours that are left out are one record.
-                (
-                    Some(Pending::Skip { through, count, .. }),
-                    Pending::Skip { through: later, count: more, .. },
-                ) => {
-                    *through = later;
-                    *count += more;
-                }
-                (_, one) => self.queue.push_back(one),
+            self.append(one);
+        }
+    }
+
+    fn append(&mut self, one: Pending) {
+        match (self.queue.back_mut(), one) {
+            // Neighbours that are left out are one record.
+            (
+                Some(Pending::Skip { through, count, .. }),
+                Pending::Skip { through: later, count: more, .. },
+            ) => {
+                *through = later;
+                *count += more;
             }
+            (_, one) => self.queue.push_back(one),
         }
     }
 
     /// The next thing to be done now, if there is one. In order, so that what the ledger has of a
-    /// job never has a hole.
+    /// job never has a hole. What a former leader left is in the ledger, and stays where it is
+    /// while the job is paused.
     pub(crate) fn ready(&mut self) -> Option<Pending> {
-        let may_run = self.running == 0 || self.job.on_overlap() == Overlap::Allow;
-        let is_run = matches!(self.queue.front()?, Pending::Run { .. });
-        if is_run && !may_run {
+        let is_held = |one: &Pending| matches!(one, Pending::Run { why: Why::Again, .. });
+        let place = self.queue.iter().position(|one| !self.paused || !is_held(one))?;
+        let is_run = matches!(self.queue.get(place)?, Pending::Run { .. });
+        if is_run && self.running >= self.job.at_once() {
             return None;
         }
-        let ready = self.queue.pop_front();
-        if is_run {
-            self.running += 1;
-        }
+        let ready = self.queue.remove(place);
+        self.running += usize::from(is_run);
         ready
     }
 
@@ -236,15 +301,19 @@ impl JobState {
     }
 
     fn is_too_much(&self, backlog: bool) -> bool {
-        let waits = self.queue.iter().any(|one| matches!(one, Pending::Run { .. }));
-        let overlaps = self.running > 0 || waits;
+        let waiting = self.queue.iter().filter(|one| matches!(one, Pending::Run { .. })).count();
+        let is_full = self.running + waiting >= self.job.at_once();
         // A backlog has its own limit, and was cut to the latest of it.
         let room = match self.job.missed {
             Missed::RunAll { most } => QUEUE_MAX + most as usize,
             Missed::Skip | Missed::RunOnce => QUEUE_MAX,
         };
-        let skips = self.job.on_overlap() == Overlap::Skip;
-        self.queue.len() >= room || !backlog && overlaps && skips
+        let skips = match self.job.on_overlap() {
+            Overlap::Skip => true,
+            Overlap::Queue => false,
+            Overlap::Allow { .. } => !matches!(self.job.missed, Missed::RunAll { .. }),
+        };
+        self.queue.len() >= room || !backlog && is_full && skips
     }
 }
 
@@ -328,10 +397,64 @@ mod tests {
         queueing.ended(1000);
         assert_eq!(all_ready(&mut queueing), [run(2)]);
 
-        let mut allowing = state(Missed::Skip, Overlap::Allow);
+        let mut allowing = state(Missed::Skip, Overlap::Allow { most: 2 });
         allowing.add(vec![run(1)]);
         allowing.add(vec![run(2)]);
         assert_eq!(all_ready(&mut allowing), [run(1), run(2)]);
+        allowing.add(vec![run(3)]);
+        assert_eq!(all_ready(&mut allowing), [skip(3, 3)], "two run, and no more are allowed");
+        allowing.ended(1000);
+        allowing.add(vec![run(4)]);
+        assert_eq!(all_ready(&mut allowing), [run(4)]);
+
+        let mut all = state(Missed::RunAll { most: 9 }, Overlap::Allow { most: 2 });
+        all.add(vec![run(1), run(2), run(3)]);
+        all.add(vec![run(4)]);
+        assert_eq!(all_ready(&mut all), [run(1), run(2)]);
+        all.ended(1000);
+        assert_eq!(all_ready(&mut all), [run(3)], "it waits, and is not left out");
+    }
+
+    fn steered(paused: bool, anew: Option<i64>) -> JobProgress {
+        let mut progress = JobProgress::new("j", 0);
+        progress.paused_unix_ms = paused.then_some(7);
+        progress.anew_unix_ms = anew;
+        progress
+    }
+
+    #[test]
+    fn a_pause_leaves_out_what_comes_and_waits_and_holds_what_was_left_open() {
+        let mut state = state(Missed::RunAll { most: 9 }, Overlap::Queue);
+        let (again, asked) = (state.take(500, Why::Again), state.take(2_500, Why::Requested));
+        state.add(vec![run(1)]);
+        assert_eq!(all_ready(&mut state), [run(1)]);
+        state.add(again.clone());
+        state.add(vec![run(2)]);
+        assert!(state.steered(&steered(true, None), 2_000) && state.is_paused());
+        assert!(!state.steered(&steered(true, None), 2_000), "nothing new");
+        assert_eq!(state.due(5_000, 0), [skip(1, 5)]);
+        state.add(asked.clone());
+        assert_eq!(all_ready(&mut state), [skip(2, 2)]);
+        state.ended(1_000);
+        assert_eq!(all_ready(&mut state), asked, "what was asked for runs");
+        state.ended(2_500);
+        assert_eq!(all_ready(&mut state), []);
+        assert!(state.steered(&steered(false, None), 5_000));
+        assert_eq!(all_ready(&mut state), again);
+        assert_eq!(state.due(6_000, 0), [run(6)]);
+    }
+
+    #[test]
+    fn from_now_on_is_for_a_ledger_that_is_ahead_and_for_no_other() {
+        let mut state = state(Missed::Skip, Overlap::Skip);
+        assert_eq!(state.due(10_000, 10_000).len(), 2);
+        assert!(state.steered(&steered(false, Some(3_000)), 10_000));
+        assert_eq!(state.due(10_000, 10_000), [], "seven of them would run twice");
+        let ahead = 90 * SECOND;
+        assert_eq!(state.due(ahead, GRACE).last(), Some(&run(90)));
+        assert!(state.steered(&steered(false, Some(11_000)), 11_000));
+        assert_eq!(state.wake_at(), Some(12_000));
+        assert_eq!(state.due(12_000, GRACE), [run(12)]);
     }
 
     #[test]
@@ -397,7 +520,7 @@ mod tests {
     #[test]
     fn a_tick_that_is_asked_for_at_its_scheduled_instant_is_run_once() {
         for asked_first in [true, false] {
-            let mut state = state(Missed::Skip, Overlap::Allow);
+            let mut state = state(Missed::Skip, Overlap::Allow { most: 100 });
             if asked_first {
                 let asked = state.take(SECOND, Why::Requested);
                 state.add(asked);

@@ -1,10 +1,11 @@
 //! The engine of one reign: what came due before it is settled, then each tick is fired in time.
 
 mod due;
+mod steering;
 mod tick;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +18,10 @@ use tokio::sync::watch;
 use tokio::task::yield_now;
 
 use self::due::{JobState, Pending, Why};
-use self::tick::Life;
+use self::tick::{After, Life};
 use crate::cron::{Core, Jobs};
 use crate::ledger_writer::LedgerWriter;
-use crate::{CronEvent, Delivery, show_instant};
+use crate::{CronEvent, Delivery, Job, show_instant};
 
 /// The wall clock may be set at any time: it is looked at this often at least.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -41,9 +42,11 @@ pub(crate) struct Engine {
     jobs: BTreeMap<String, JobState>,
     /// When which job wants something: one entry for each job.
     timers: BinaryHeap<Reverse<(i64, String)>>,
-    lives: TaskSet<()>,
+    lives: TaskSet<After>,
     /// Which tick each of them is of, so that one that panics is known to have ended.
-    ticks: BTreeMap<u64, Tick>,
+    ticks: BTreeMap<u64, (Tick, Why)>,
+    /// Ticks that wait for their next attempt, and until when.
+    retries: BTreeSet<(Time, Tick)>,
     stop: watch::Sender<bool>,
     requests_at: Time,
     /// Open ticks of jobs that are not known here, which were told of.
@@ -53,7 +56,7 @@ pub(crate) struct Engine {
 /// What woke the loop.
 enum Woken {
     Time,
-    Ended(u64, Result<(), TaskEnded>),
+    Ended(u64, Result<After, TaskEnded>),
     Hinted,
     Replaced,
     Lost,
@@ -80,6 +83,7 @@ impl Engine {
             timers: BinaryHeap::new(),
             lives: TaskSet::new(tasks),
             ticks: BTreeMap::new(),
+            retries: BTreeSet::new(),
             stop: watch::Sender::new(false),
             requests_at: core.clock.now() + REQUESTS_EVERY,
             unknown: HashSet::new(),
@@ -92,15 +96,15 @@ impl Engine {
         }
         loop {
             engine.fire().await;
+            engine.retry();
             match engine.next(&mut hints, &mut changes, &mut writing).await {
                 Woken::Time => {
                     if engine.core.clock.now() >= engine.requests_at {
-                        engine.look_for_open().await?;
-                        engine.look_at_clock();
+                        engine.look_for_news().await?;
                     }
                 }
                 Woken::Ended(id, ended) => engine.ended(id, ended),
-                Woken::Hinted => drop(engine.look_for_open().await?),
+                Woken::Hinted => engine.look_for_news().await?,
                 Woken::Replaced => {
                     let jobs = changes.borrow_and_update().clone();
                     engine.adopt(&jobs).await?;
@@ -137,7 +141,8 @@ impl Engine {
             Duration::from_millis(left.unsigned_abs())
         });
         let nap = due.map_or(LOOK_EVERY, |due| due.min(LOOK_EVERY));
-        (now + nap).min(self.requests_at.max(now))
+        let at = (now + nap).min(self.requests_at.max(now));
+        self.next_retry().map_or(at, |retry| at.min(retry.max(now)))
     }
 
     /// Takes the jobs over as they are now, and settles what came due before this reign; `false`
@@ -148,8 +153,7 @@ impl Engine {
         let Some(latest) = self.read(|| async { core.ledger()?.latest(name).await }).await? else {
             return Ok(false);
         };
-        let latest: BTreeMap<String, JobProgress> =
-            latest.into_iter().map(|progress| (progress.job.clone(), progress)).collect();
+        let latest = by_name(latest);
         let now = core.wall.now_unix_ms();
         self.known = jobs.clone();
         self.jobs.retain(|job, state| jobs.contains_key(job) || !state.is_idle());
@@ -167,14 +171,18 @@ impl Engine {
                 self.writer.note(follow);
             }
         }
+        self.set_timers();
+        self.look_at_clock();
+        Ok(true)
+    }
+
+    fn set_timers(&mut self) {
         self.timers = self
             .jobs
             .iter()
-            .filter(|(name, _)| jobs.contains_key(*name))
+            .filter(|(name, _)| self.known.contains_key(*name))
             .filter_map(|(name, state)| Some(Reverse((state.wake_at()?, name.clone()))))
             .collect();
-        self.look_at_clock();
-        Ok(true)
     }
 
     /// Tells of jobs that are silent because the ledger is ahead of the clock.
@@ -232,42 +240,57 @@ impl Engine {
             }
             match ready {
                 Pending::Skip { from, through, count } => {
-                    let tick = Tick::new(name, from);
-                    let (tell, through_unix_ms) = (tick.clone(), through);
-                    self.core.tell(CronEvent::Skipped { tick: tell, through_unix_ms, count });
-                    if !self.core.election.faults().has(Fault::SkipsUnnoted) {
-                        self.writer.note(LedgerStep::Skip { tick, through_unix_ms, count });
-                    }
+                    self.leave_out(Tick::new(name, from), through, count);
                 }
-                Pending::Run { at, why } => {
-                    let tick = Tick::new(name, at);
-                    // Handed in here and not by its task, so that what is left out after it
-                    // can't be in the ledger before it.
-                    let again = why == Why::Again;
-                    let claimed =
-                        self.writer.enter(LedgerStep::Claim { tick: tick.clone(), again });
-                    let life = Life {
-                        core: self.core.clone(),
-                        tenure: self.tenure.clone(),
-                        writer: self.writer.clone(),
-                        tick: tick.clone(),
-                        claimed,
-                        job,
-                        why,
-                        stop: self.stop.subscribe(),
-                    };
-                    let id = self.lives.spawn(life.live());
-                    self.ticks.insert(id, tick);
-                }
+                Pending::Run { at, why } => self.begin(Tick::new(name, at), job, why),
             }
         }
     }
 
-    fn ended(&mut self, id: u64, ended: Result<(), TaskEnded>) {
-        if let Err(error) = ended {
-            tracing::error!(%error, "the task of a tick has ended; report this as a bug");
+    /// Claims a tick, and runs it.
+    fn begin(&mut self, tick: Tick, job: Arc<Job>, why: Why) {
+        // Handed in here and not by its task, so that what is left out after it can't be in the
+        // ledger before it.
+        let again = why == Why::Again;
+        let claimed = self.writer.enter(LedgerStep::Claim { tick: tick.clone(), again });
+        let life = Life {
+            core: self.core.clone(),
+            tenure: self.tenure.clone(),
+            writer: self.writer.clone(),
+            tick: tick.clone(),
+            claimed,
+            job,
+            stop: self.stop.subscribe(),
+        };
+        let id = self.lives.spawn(life.live());
+        self.ticks.insert(id, (tick, why));
+    }
+
+    fn leave_out(&mut self, tick: Tick, through_unix_ms: i64, count: u64) {
+        self.core.tell(CronEvent::Skipped { tick: tick.clone(), through_unix_ms, count });
+        if !self.core.election.faults().has(Fault::SkipsUnnoted) {
+            self.writer.note(LedgerStep::Skip { tick, through_unix_ms, count });
         }
-        let Some(tick) = self.ticks.remove(&id) else { return };
+    }
+
+    fn ended(&mut self, id: u64, ended: Result<After, TaskEnded>) {
+        let Some((tick, why)) = self.ticks.remove(&id) else { return };
+        match ended {
+            Ok(After::End) => {}
+            Ok(After::Retry(wait)) => {
+                self.retries.insert((self.core.clock.now() + wait, tick));
+                return;
+            }
+            Ok(After::Paused) => return self.paused(tick, why),
+            Err(error) => {
+                tracing::error!(%error, "the task of a tick has ended; report this as a bug");
+            }
+        }
+        self.is_over(&tick);
+    }
+
+    /// Nothing more is done about a tick.
+    fn is_over(&mut self, tick: &Tick) {
         if let Some(state) = self.jobs.get_mut(&tick.job) {
             state.ended(tick.scheduled_unix_ms);
             if state.is_idle() && !self.known.contains_key(&tick.job) {
@@ -303,14 +326,18 @@ impl Engine {
     }
 
     fn take(&mut self, record: TickRecord) {
-        let TickRecord { tick, state: stands, term, .. } = record;
-        let requested = stands == TickState::Requested;
+        let requested = record.state == TickState::Requested;
         if requested && self.core.election.faults().has(Fault::RequestsUnseen) {
             return;
         }
-        if !requested && term == Some(self.term()) {
+        if !requested && record.term == Some(self.term()) {
             return;
         }
+        let retrying = matches!(record.state, TickState::Retrying { .. });
+        if retrying && self.known.contains_key(&record.tick.job) {
+            return self.take_retry(record);
+        }
+        let tick = record.tick;
         let known = self.jobs.get_mut(&tick.job);
         let Some(known) = known.filter(|_| self.known.contains_key(&tick.job)) else {
             // In a rolling deploy the next leader may have the job. What it promises about its
@@ -355,9 +382,14 @@ impl Engine {
         F: Future<Output = Result<T, Error>>,
     {
         let reading = async {
+            let mut denied_since = None;
             loop {
-                match ask().await {
-                    Err(error) if error.is_retryable() => {
+                let answer = ask().await;
+                if answer.is_ok() {
+                    self.core.answered();
+                }
+                match answer {
+                    Err(error) if self.core.asks_again(&error, &mut denied_since) => {
                         tracing::warn!(%error, "the ledger can't be read, trying again");
                         let clock = &self.core.clock;
                         clock.sleep_until(clock.now() + READ_AGAIN).await;
@@ -394,6 +426,10 @@ impl Engine {
     fn term(&self) -> Term {
         self.tenure.term()
     }
+}
+
+fn by_name(all: Vec<JobProgress>) -> BTreeMap<String, JobProgress> {
+    all.into_iter().map(|progress| (progress.job.clone(), progress)).collect()
 }
 
 /// Waits for a hint about our election.

@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tenure::{Fault, Tenure};
 use tenure_core::{BoxFuture, LedgerStep, Marked, Tick, TickEnd, Transactions};
 use tokio::sync::{oneshot, watch};
 
-use super::due::Why;
 use crate::cron::Core;
 use crate::ledger_writer::LedgerWriter;
 use crate::{CronEvent, Delivery, Job, Outcome, Run};
@@ -18,13 +18,29 @@ use crate::{CronEvent, Delivery, Job, Outcome, Run};
 /// The exit code of work that panicked, as of a program that does.
 const PANICKED: i32 = 101;
 
+/// What comes after a life.
+pub(crate) enum After {
+    /// Nothing, as far as this reign goes.
+    End,
+    /// The next attempt, after a while.
+    Retry(Duration),
+    /// It did not begin: its job is paused.
+    Paused,
+}
+
+/// Whether a life begins: the attempt, and the answer to come to the note that it has started.
+enum Begun {
+    Now(u32, Option<oneshot::Receiver<Marked>>),
+    Refused,
+    Paused,
+}
+
 pub(crate) struct Life {
     pub(crate) core: Arc<Core>,
     pub(crate) tenure: Arc<Tenure>,
     pub(crate) writer: LedgerWriter,
     pub(crate) job: Arc<Job>,
     pub(crate) tick: Tick,
-    pub(crate) why: Why,
     /// What its claim comes to.
     pub(crate) claimed: oneshot::Receiver<Marked>,
     /// Turns true when the work has to end now, because trust is about to.
@@ -35,7 +51,7 @@ impl Life {
     /// Lives it, and listens for the loss from the same task all the while. If the job blocks it,
     /// nobody listens, and the lease is not kept alive for a job that can't be told. The task that
     /// fires the jobs is well then, and would not notice.
-    pub(crate) async fn live(self) {
+    pub(crate) async fn live(self) -> After {
         if self.core.election.faults().has(Fault::JobBellElsewhere) {
             return self.run().await;
         }
@@ -43,43 +59,41 @@ impl Life {
         tokio::select! {
             biased;
             // What comes after the loss is decided elsewhere.
-            () = async { tenure.lost().await; std::future::pending().await } => {}
-            () = self.run() => {}
+            after = async { tenure.lost().await; std::future::pending().await } => after,
+            after = self.run() => after,
         }
     }
 
-    async fn run(mut self) {
-        if let Some((attempt, noted)) = self.begin().await {
-            self.core.tell(CronEvent::Started {
-                tick: self.tick.clone(),
-                term: self.tenure.term(),
-                attempt,
-            });
-            let outcome = self.work(attempt).await;
-            if let Some(noted) = noted {
-                // Of one tick there is one step under way. What the answer is, its end will show.
-                let _trust_ended = noted.await;
-            }
-            let (outcome, recorded) = self.end(attempt, outcome).await;
-            self.core.tell(CronEvent::Ended {
-                tick: self.tick.clone(),
-                term: self.tenure.term(),
-                attempt,
-                outcome,
-                recorded,
-            });
+    async fn run(mut self) -> After {
+        let (attempt, noted) = match self.begin().await {
+            Begun::Now(attempt, noted) => (attempt, noted),
+            Begun::Refused => return After::End,
+            Begun::Paused => return After::Paused,
+        };
+        let (tick, term) = (self.tick.clone(), self.tenure.term());
+        self.core.tell(CronEvent::Started { tick: tick.clone(), term, attempt });
+        let outcome = self.work(attempt).await;
+        if let Some(noted) = noted {
+            // Of one tick there is one step under way. What the answer is, its end will show.
+            let _trust_ended = noted.await;
         }
+        let (outcome, recorded) = self.end(attempt, outcome).await;
+        let retry = recorded && self.is_to_be_retried(attempt, &outcome);
+        let retry_in = retry.then(|| self.job.wait_after(attempt));
+        self.core.tell(CronEvent::Ended { tick, term, attempt, outcome, recorded, retry_in });
+        retry_in.map_or(After::End, After::Retry)
     }
 
-    /// Starts it once it is claimed. If it is ours to run: the attempt, and the answer to come to
-    /// the note that it has started.
-    async fn begin(&mut self) -> Option<(u32, Option<oneshot::Receiver<Marked>>)> {
+    /// Starts it once it is claimed.
+    async fn begin(&mut self) -> Begun {
         let faults = self.core.election.faults();
         if faults.has(Fault::ClaimUnawaited) {
-            return Some((1, None));
+            return Begun::Now(1, None);
         }
-        let Ok(Marked::Done { attempt }) = (&mut self.claimed).await else {
-            return self.refused();
+        let attempt = match (&mut self.claimed).await {
+            Ok(Marked::Done { attempt }) => attempt,
+            Ok(Marked::Paused) => return Begun::Paused,
+            _ => return self.refused(),
         };
         // K1: between the claim and the start. The process may have been paused in between.
         if !self.tenure.is_leader() && !faults.has(Fault::TickUnchecked) {
@@ -87,17 +101,23 @@ impl Life {
         }
         let noted = self.writer.enter(LedgerStep::Start { tick: self.tick.clone(), attempt });
         if self.job.delivery != Delivery::Transactional {
-            return Some((attempt, Some(noted)));
+            return Begun::Now(attempt, Some(noted));
         }
         // Its own transaction ends the tick, and must not meet this step at the same row.
         let is_ours = matches!(noted.await, Ok(Marked::Done { .. })) && self.tenure.is_leader();
-        if is_ours { Some((attempt, None)) } else { self.refused() }
+        if is_ours { Begun::Now(attempt, None) } else { self.refused() }
     }
 
-    fn refused<T>(&self) -> Option<T> {
+    fn refused(&self) -> Begun {
         let (tick, term) = (self.tick.clone(), self.tenure.term());
         self.core.tell(CronEvent::Refused { tick, term });
-        None
+        Begun::Refused
+    }
+
+    /// That its leader was lost is no failure.
+    fn is_to_be_retried(&self, attempt: u32, outcome: &Outcome) -> bool {
+        let failed = matches!(outcome, Outcome::Failed { .. } | Outcome::TimedOut);
+        failed && self.job.tries_again(attempt)
     }
 
     /// Runs the work until it ends, takes too long, or has to end.
@@ -105,7 +125,8 @@ impl Life {
         let run = Run {
             tick: self.tick.clone(),
             attempt,
-            manual: self.why == Why::Requested,
+            // No schedule has such an instant, and every request has.
+            manual: self.tick.scheduled_unix_ms % 1_000 != 0,
             tenure: self.tenure.clone(),
         };
         let Ok(work) = catch_unwind(AssertUnwindSafe(|| self.job.begin(run))) else {
@@ -156,7 +177,16 @@ impl Life {
             outcome
         };
         let end: TickEnd = outcome.end();
-        let marked = self.writer.step(LedgerStep::End { tick, attempt, end }).await;
+        let step = if self.is_to_be_retried(attempt, &outcome) {
+            let code = match end {
+                TickEnd::Failed(code) => Some(code),
+                _ => None,
+            };
+            LedgerStep::Retry { tick, attempt, code }
+        } else {
+            LedgerStep::End { tick, attempt, end }
+        };
+        let marked = self.writer.step(step).await;
         (outcome, matches!(marked, Some(Marked::Done { .. })))
     }
 }

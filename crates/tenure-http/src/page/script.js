@@ -99,7 +99,8 @@
     const bar = card.querySelector(".bar");
     bar.setAttribute("aria-valuenow", String(Math.round(part)));
     bar.setAttribute("aria-valuetext", state.leader ? short(left) + " left" : "nobody leads");
-    card.classList.toggle("low", state.leader !== null && part < 33);
+    // The lease of another is as old as the last look at the store, so that a short rest means nothing.
+    card.classList.toggle("low", state.is_leader && part < 33);
     put(card, ".left", state.leader ? (left / 1000).toFixed(1) + " s of " + (state.is_leader ? "trust" : "lease") : "");
     put(card, ".since", state.since ? "since " + clock(state.since) + ", for " + short(Math.max(0, Date.now() - Date.parse(state.since))) : "");
   };

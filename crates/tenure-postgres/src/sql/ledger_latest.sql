@@ -1,1 +1,2 @@
-SELECT job, latest_ms, schedule FROM @schema@.tenure_ledger_job WHERE election = $1 ORDER BY job
+SELECT job, latest_ms, schedule, paused_ms, anew_ms
+FROM @schema@.tenure_ledger_job WHERE election = $1 ORDER BY job

@@ -11,8 +11,8 @@ use tokio::runtime::Handle;
 use crate::common::{self, Place, Player, Session, granted, name, now, real_wait, until};
 
 /// `FOR UPDATE` on the whole table, and the transaction left open: whoever it is has a name.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_whoever_has_locked_an_election_and_left_is_named() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -36,8 +36,8 @@ async fn needs_postgres_whoever_has_locked_an_election_and_left_is_named() {
 }
 
 /// A client that listens and does not read: its session holds a snapshot and the queue.
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_frozen_client_that_listens_is_ended_under_a_flood() {
     let server = common::server();
     let place = Place::new(&server).await;
@@ -98,8 +98,8 @@ fn tenure_channel(schema: &str) -> String {
     format!("tenure:{hash:016x}")
 }
 
+#[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a PostgreSQL server"]
 async fn needs_postgres_a_synchronous_standby_that_is_gone_is_told() {
     let mut server = OwnServer::new(&["synchronous_standby_names=gone"]);
     server.start();

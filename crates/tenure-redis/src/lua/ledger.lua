@@ -1,10 +1,11 @@
 -- The steps of one term in the cron ledger: all of them under its lease, or all of them stale.
--- KEYS: lease, companion, ticks, by time, open, jobs, schedules, then for each step the ticks of
--- its job.
+-- KEYS: lease, companion, ticks, by time, open, jobs, schedules, steered, then for each step the
+-- ticks of its job.
 -- ARGV: term, then for each step: verb, job, instant, attempt, word, code, through, count.
 --
 -- A tick is the field `instant job` of the hash of ticks; its value is
--- state|manual|term|attempt|code|through|count|claimed|started|ended.
+-- state|manual|term|attempt|code|through|count|claimed|started|ended. Of a job that somebody
+-- steered, the hash has when it was paused and from when on it counts anew: paused|anew.
 local term = ARGV[1]
 local seen = look()
 local holds = seen.ours and seen.term == term
@@ -19,7 +20,12 @@ local function split(value)
 end
 
 local function is_open(state)
-  return state == 'requested' or state == 'claimed' or state == 'started'
+  return state == 'requested' or state == 'claimed' or state == 'started' or state == 'retrying'
+end
+
+local function is_paused(job)
+  local steered = redis.call('HGET', KEYS[8], job)
+  return steered and string.sub(steered, 1, 1) ~= '|'
 end
 
 local function keep(field, at, of_job, tick)
@@ -77,10 +83,15 @@ local function step(verb, job, at, attempt, word, code, through, count, of_job)
       return 'done ' .. tick[4]
     elseif runs and not ours and word == 'again' then
       number = text(tonumber(tick[4]) + 1)
+    elseif tick[1] == 'retrying' then
+      number = text(tonumber(tick[4]) + 1)
     else
       return 'refused'
     end
     local manual = tick and tick[2] or '0'
+    if manual == '0' and is_paused(job) then
+      return 'paused'
+    end
     keep(field, at, of_job, {'claimed', manual, term, number, '', '', '', stamp, '', ''})
     if manual == '0' then
       note(job, at)
@@ -105,11 +116,16 @@ local function step(verb, job, at, attempt, word, code, through, count, of_job)
     return 'done ' .. attempt
   elseif verb == 'end' and mine then
     tick[1], tick[5], tick[10] = word, code, stamp
+  elseif verb == 'retry' and ours and tick[4] == attempt and tick[1] == 'retrying' then
+    return 'done ' .. attempt
+  elseif verb == 'retry' and mine then
+    tick[1], tick[5], tick[10] = 'retrying', code, stamp
   elseif verb == 'confirm' and tick[1] == 'ok' and tick[4] == attempt then
     return 'done ' .. attempt
   elseif verb == 'abandon' and tick[1] == 'abandoned' then
     return 'done ' .. tick[4]
-  elseif verb == 'abandon' and (tick[1] == 'requested' or (runs and not ours)) then
+  elseif verb == 'abandon' and (tick[1] == 'requested' or tick[1] == 'retrying'
+    or (runs and not ours)) then
     tick[1], tick[10] = 'abandoned', stamp
   else
     return 'refused'
@@ -123,7 +139,7 @@ for index = 1, (#ARGV - 1) / 8 do
   if holds then
     local from = 2 + (index - 1) * 8
     answer[index] = step(ARGV[from], ARGV[from + 1], ARGV[from + 2], ARGV[from + 3],
-      ARGV[from + 4], ARGV[from + 5], ARGV[from + 6], ARGV[from + 7], KEYS[7 + index])
+      ARGV[from + 4], ARGV[from + 5], ARGV[from + 6], ARGV[from + 7], KEYS[8 + index])
   else
     answer[index] = 'stale'
   end

@@ -1,7 +1,9 @@
 -- Tells what is in the cron ledger. Changes nothing.
--- KEYS: lease, companion, ticks, by time, open, jobs, schedules, perhaps the ticks of a job.
+-- KEYS: lease, companion, ticks, by time, open, jobs, schedules, steered, perhaps the ticks of a
+-- job.
 -- ARGV: what, how many, after which instant, after which job of that instant.
--- Answers field and value in turns; of jobs the name, the latest instant and the schedule.
+-- Answers field and value in turns; of jobs the name, the latest instant, the schedule, and when it
+-- was paused and from when on it counts anew.
 local what, most = ARGV[1], tonumber(ARGV[2])
 local last = text(most - 1)
 local answer = {}
@@ -11,6 +13,7 @@ if what == 'latest' then
     answer[#answer + 1] = jobs[index]
     answer[#answer + 1] = jobs[index + 1]
     answer[#answer + 1] = redis.call('HGET', KEYS[7], jobs[index]) or ''
+    answer[#answer + 1] = redis.call('HGET', KEYS[8], jobs[index]) or '|'
   end
   return answer
 end
@@ -34,7 +37,7 @@ elseif what == 'open' then
 elseif what == 'history' then
   fields = redis.call('ZREVRANGE', KEYS[4], 0, last)
 else
-  fields = redis.call('ZREVRANGE', KEYS[8], 0, last)
+  fields = redis.call('ZREVRANGE', KEYS[9], 0, last)
 end
 for _, field in ipairs(fields) do
   local value = redis.call('HGET', KEYS[3], field)

@@ -9,7 +9,9 @@ mod fencing;
 mod once;
 mod reading;
 mod requests;
+mod retries;
 mod skips;
+mod steering;
 mod user;
 
 use crate::conformance::{CaseFn, Report, Subject, Topic, cases, run_cases};
@@ -17,7 +19,7 @@ use crate::conformance::{CaseFn, Report, Subject, Topic, cases, run_cases};
 /// Data of the other suites has lower numbers.
 const FIRST: u32 = 2_001;
 
-const TOPICS: [Topic; 7] = [
+const TOPICS: [Topic; 9] = [
     ("claims", claims::CASES),
     ("ends", ends::CASES),
     ("skips", skips::CASES),
@@ -25,6 +27,8 @@ const TOPICS: [Topic; 7] = [
     ("reading", reading::CASES),
     ("requests", requests::CASES),
     ("once", once::CASES),
+    ("retries", retries::CASES),
+    ("steering", steering::CASES),
 ];
 
 /// Runs the whole suite, one case after the other, each on data of its own.

@@ -1,6 +1,6 @@
 //! Ticks that somebody asks for.
 
-use tenure_core::{Hint, LedgerExt as _, Marked, TickEnd, TickState};
+use tenure_core::{Hint, LedgerExt as _, LedgerStep, Marked, Tick, TickEnd, TickState};
 
 use super::user::{LedgerUser, done, is, ledger};
 use crate::conformance::arena::{Arena, Stop, Verdict, ensure};
@@ -11,6 +11,7 @@ super::cases![
     a_request_needs_no_leader,
     a_request_does_not_count_as_scheduled,
     requests_are_told_apart,
+    a_request_is_never_at_a_whole_second,
     a_request_can_be_abandoned,
     a_request_is_hinted_at,
     a_job_without_a_name_is_refused,
@@ -61,6 +62,30 @@ async fn requests_are_told_apart(arena: &Arena<'_>) -> Verdict {
     let open = store.open(&arena.election, None).await?;
     ensure!(open.len() == 5, "of 5 requests {} are open", open.len());
     Ok(())
+}
+
+/// Schedules have the whole seconds: a request there would be taken for a tick of one.
+async fn a_request_is_never_at_a_whole_second(arena: &Arena<'_>) -> Verdict {
+    let user = LedgerUser::elected(arena, "a").await?;
+    let store = ledger(&arena.store)?;
+    for _ in 0..10 {
+        let now = store.request(user.election(), "job").await?.scheduled_unix_ms;
+        // All instants from now on are taken, up to a whole second that is still to come.
+        let second = (now / 1_000 + 3) * 1_000;
+        let taken: Vec<LedgerStep> = (now..second)
+            .map(|at| LedgerStep::Claim { tick: Tick::new("job", at), again: false })
+            .collect();
+        for steps in taken.chunks(tenure_core::LEDGER_STEPS_MAX) {
+            user.record(steps).await?;
+        }
+        let at = store.request(user.election(), "job").await?.scheduled_unix_ms;
+        ensure!(at % 1_000 != 0, "a request is at {at}");
+        if at == second + 1 {
+            return Ok(());
+        }
+        ensure!(at > second, "{at} was taken");
+    }
+    crate::conformance::arena::skip("the store is too slow to be asked before that second")
 }
 
 async fn a_request_can_be_abandoned(arena: &Arena<'_>) -> Verdict {

@@ -6,7 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tenure_core::{
     BoxFuture, Error, JobProgress, LEDGER_OPEN_MAX, Ledger, LedgerStep, Marked, Name, OnceMark,
-    OnceRecord, OnceStep, Term, Tick, TickEnd, TickRecord, TickState, Transactions, decide_once,
+    OnceRecord, OnceStep, STEER_AHEAD_MS, Steer, Term, Tick, TickEnd, TickRecord, TickState,
+    Transactions, decide_once,
 };
 
 use super::MemoryStore;
@@ -53,6 +54,30 @@ impl Ledgers {
         record.manual = true;
         ledger.records.insert(tick.clone(), record);
         tick
+    }
+
+    fn steer(&mut self, election: &Name, job: &str, steer: Steer) -> bool {
+        let now = self.unix_ms();
+        let ledger = self.elections.entry(election.clone()).or_default();
+        let Some(progress) = ledger.latest.get_mut(job) else { return false };
+        match steer {
+            Steer::Pause => drop(progress.paused_unix_ms.get_or_insert(now)),
+            Steer::Resume => {
+                if progress.paused_unix_ms.take().is_some() {
+                    progress.latest_unix_ms = progress.latest_unix_ms.max(now);
+                }
+            }
+            _ => {
+                let ahead = now + STEER_AHEAD_MS;
+                if progress.latest_unix_ms > ahead {
+                    (progress.latest_unix_ms, progress.anew_unix_ms) = (now, Some(now));
+                    ledger.records.retain(|tick, record| {
+                        tick.job != job || tick.scheduled_unix_ms <= ahead || record.state.is_open()
+                    });
+                }
+            }
+        }
+        true
     }
 
     fn once(&mut self, election: &Name, term: Term, step: &OnceStep) -> OnceMark {
@@ -132,6 +157,17 @@ impl ElectionLedger {
                     record.state = state;
                 })
             }
+            LedgerStep::Retry { tick, attempt, code } => {
+                let state = TickState::Retrying { code: *code };
+                let noted = self.records.get(tick).filter(|record| record.state == state);
+                if noted.is_some_and(|it| it.attempt == *attempt && it.term == Some(term)) {
+                    return Marked::Done { attempt: *attempt };
+                }
+                self.running(term, tick, *attempt, |record| {
+                    record.ended_unix_ms = Some(now);
+                    record.state = state;
+                })
+            }
             LedgerStep::Confirm { tick, attempt } => match self.records.get(tick) {
                 Some(record)
                     if record.state == TickState::Finished(TickEnd::Ok)
@@ -166,10 +202,15 @@ impl ElectionLedger {
                 TickState::Claimed | TickState::Started if again && record.term != Some(term) => {
                     record.attempt + 1
                 }
+                TickState::Retrying { .. } => record.attempt + 1,
                 _ => return Marked::Refused,
             },
         };
         let manual = self.records.get(tick).is_some_and(|record| record.manual);
+        let progress = self.latest.get(&tick.job);
+        if !manual && progress.is_some_and(|progress| progress.paused_unix_ms.is_some()) {
+            return Marked::Paused;
+        }
         if !manual {
             self.note(&tick.job, tick.scheduled_unix_ms);
         }
@@ -226,7 +267,7 @@ impl ElectionLedger {
                 Marked::Done { attempt: record.attempt }
             }
             Some(record)
-                if record.state == TickState::Requested
+                if matches!(record.state, TickState::Requested | TickState::Retrying { .. })
                     || record.state.is_open() && record.term != Some(term) =>
             {
                 record.state = TickState::Abandoned;
@@ -286,6 +327,19 @@ impl Ledger for MemoryStore {
             let tick = self.ledgers(|ledgers| ledgers.request(election, job));
             self.hint(std::slice::from_ref(election));
             Ok(tick)
+        })
+    }
+
+    fn steer<'a>(
+        &'a self,
+        election: &'a Name,
+        job: &'a str,
+        steer: Steer,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let known = self.ledgers(|ledgers| ledgers.steer(election, job, steer));
+            self.hint(std::slice::from_ref(election));
+            Ok(known)
         })
     }
 

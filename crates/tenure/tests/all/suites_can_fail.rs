@@ -9,7 +9,8 @@ use tenure::MemoryStore;
 use tenure_core::{
     Acknowledged, BoxFuture, ChannelBacklog, Channels, Clock as _, DeadLetter, Error, Hints, Inbox,
     JobProgress, Ledger, LedgerStep, Limits, Marked, Name, NoHints, OnceMark, OnceRecord, OnceStep,
-    Op, Post, Posted, Reply, Store, Taken, Term, Tick, TickRecord, Time, Transactions,
+    Op, Post, Posted, Reply, Steer, Store, Taken, Term, Tick, TickEnd, TickRecord, Time,
+    Transactions,
 };
 use tenure_testkit::ManualClock;
 use tenure_testkit::conformance::Subject;
@@ -41,6 +42,10 @@ enum Break {
     ForgetsSchedules,
     TellsTheFirstPageOnly,
     HintsAtNothing,
+    RequestsWholeSeconds,
+    RetriesNothing,
+    PausesNothing,
+    StaysAhead,
     RunsAKeyTwice,
     RunsAKeyAfterItsSuccess,
     ClaimsKeysUnderAnyTerm,
@@ -79,6 +84,11 @@ const LEDGER: &[(Break, &str)] = &[
     (Break::ForgetsSchedules, "a job is followed by its schedule"),
     (Break::TellsTheFirstPageOnly, "open ticks come page by page"),
     (Break::HintsAtNothing, "a request is hinted at"),
+    (Break::RequestsWholeSeconds, "a request is never at a whole second"),
+    (Break::RetriesNothing, "a failed run is open until the next attempt"),
+    (Break::PausesNothing, "of a paused job only requests are claimed"),
+    (Break::PausesNothing, "a pause outlives terms handles and crashes"),
+    (Break::StaysAhead, "a clock that was ahead is forgotten"),
     (Break::RunsAKeyTwice, "a key has one run at a time"),
     (Break::RunsAKeyTwice, "many claims at once give one run"),
     (Break::RunsAKeyAfterItsSuccess, "a success is final"),
@@ -341,6 +351,10 @@ impl Broken {
             (Break::EndsAnyAttempt, LedgerStep::End { tick, end, .. }) => {
                 LedgerStep::End { tick: tick.clone(), attempt: 1, end: *end }
             }
+            (Break::RetriesNothing, LedgerStep::Retry { tick, attempt, .. }) => {
+                let end = TickEnd::Failed(7);
+                LedgerStep::End { tick: tick.clone(), attempt: *attempt, end }
+            }
             (Break::ForgetsEnds, LedgerStep::End { tick, attempt, .. }) => {
                 LedgerStep::Start { tick: tick.clone(), attempt: *attempt }
             }
@@ -386,7 +400,28 @@ impl Ledger for Broken {
         election: &'a Name,
         job: &'a str,
     ) -> BoxFuture<'a, Result<Tick, Error>> {
-        self.inner.request(election, job)
+        Box::pin(async move {
+            let mut tick = self.inner.request(election, job).await?;
+            if self.broken == Break::RequestsWholeSeconds {
+                tick.scheduled_unix_ms -= tick.scheduled_unix_ms % 1_000;
+            }
+            Ok(tick)
+        })
+    }
+
+    fn steer<'a>(
+        &'a self,
+        election: &'a Name,
+        job: &'a str,
+        steer: Steer,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        let steer = match (self.broken, steer) {
+            (Break::PausesNothing, Steer::Pause) | (Break::StaysAhead, Steer::FromNow) => {
+                Steer::Resume
+            }
+            (_, steer) => steer,
+        };
+        self.inner.steer(election, job, steer)
     }
 
     fn open<'a>(

@@ -1,7 +1,6 @@
 //! Example programs as real processes: their lines as they come, and their end.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -113,30 +112,6 @@ impl Drop for Instance {
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
-}
-
-/// Looks again and again until there is something to see.
-pub(crate) fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..LIMIT.as_millis() / 10 {
-        if let Some(seen) = look() {
-            return seen;
-        }
-        // tidy: sleep because other processes work meanwhile, and only a look tells how far.
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("it never came");
-}
-
-/// The status and the body of a plain GET.
-pub(crate) fn http_get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok((status.ok_or(std::io::ErrorKind::InvalidData)?, body.to_owned()))
 }
 
 /// The rest of the next line that starts so, of any of these.

@@ -47,7 +47,7 @@ pub(crate) struct CronRunArgs {
 
     /// Many jobs from a TOML file, read again on HUP
     #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "tz", "timeout", "missed",
-        "overlap", "delivery", "jitter", "grace"])]
+        "overlap", "delivery", "jitter", "grace", "retries", "backoff"])]
     pub(crate) file: Option<PathBuf>,
 
     /// The time zone of the schedule, as Europe/Berlin [default: UTC]
@@ -63,8 +63,8 @@ pub(crate) struct CronRunArgs {
     #[arg(long, value_name = "WHAT")]
     pub(crate) missed: Option<String>,
 
-    /// What to do with a tick while the one before it runs: skip, queue, allow [default: skip, with
-    /// run-all queue]
+    /// What to do with a tick while the one before it runs: skip, queue, allow (100 at a time at
+    /// most), allow(N) [default: skip, with run-all queue]
     #[arg(long, value_name = "WHAT")]
     pub(crate) overlap: Option<String>,
 
@@ -79,6 +79,15 @@ pub(crate) struct CronRunArgs {
     /// How late a tick may run with --missed skip [default: twice the ttl]
     #[arg(long, value_name = "DURATION")]
     pub(crate) grace: Option<String>,
+
+    /// How often a run that failed or took too long is tried again [default: 0]
+    #[arg(long, value_name = "N")]
+    pub(crate) retries: Option<u32>,
+
+    /// How long the first retry waits; each further one waits twice as long, up to an hour
+    /// [default: 10s]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) backoff: Option<String>,
 
     /// The election [default: that of the file, else the job's name, with a file `cron`]
     #[arg(long, value_name = "NAME")]
@@ -104,6 +113,60 @@ pub(crate) enum CronCommand {
     History(HistoryArgs),
     Next(NextArgs),
     Trigger(TriggerArgs),
+    Pause(PauseArgs),
+    Resume(ResumeArgs),
+    FromNow(FromNowArgs),
+    Status(StatusArgs),
+}
+
+/// Which job.
+#[derive(Debug, Args)]
+pub(crate) struct OneJob {
+    /// The job
+    pub(crate) name: String,
+
+    /// The election [default: the job's name or `cron`, whichever was led]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) election: Option<String>,
+}
+
+/// Keep a job from running, whoever leads, until it is resumed
+///
+/// When this returns, no run of its schedule begins any more, and no retry. What runs goes on, and
+/// `tenure cron trigger` still works. What comes due meanwhile is left out.
+#[derive(Debug, Args)]
+pub(crate) struct PauseArgs {
+    #[command(flatten)]
+    pub(crate) job: OneJob,
+}
+
+/// Let a paused job go on, with what comes due from now on
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    pub(crate) job: OneJob,
+}
+
+/// Have a job count from now on, after a clock was ahead
+///
+/// A leader whose clock was ahead has claimed ticks that are still to come, and the job is silent
+/// until then. Set the clocks first. Then this forgets those ticks, so that they run when they are
+/// due. It does nothing where the job is less than a minute ahead.
+#[derive(Debug, Args)]
+pub(crate) struct FromNowArgs {
+    #[command(flatten)]
+    pub(crate) job: OneJob,
+}
+
+/// Tell how far jobs have got, and which are paused
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// The job [default: all]
+    pub(crate) name: Option<String>,
+
+    /// The election [default: the job's name or `cron`, whichever was led; without a job all]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) election: Option<String>,
 }
 
 /// Tell what happened to the ticks of jobs, the latest first
@@ -171,6 +234,7 @@ Examples:
   tenure cron next '30 2 * * *' --tz Europe/Berlin
   tenure cron history report
   tenure cron trigger report
+  tenure cron pause report
 
 A file of jobs:
   [[job]]

@@ -7,7 +7,7 @@ use tenure_cron::show_instant;
 
 use super::super::in_time;
 use super::args::HistoryArgs;
-use super::{election_of, ledger};
+use super::{election_of, ledger, table};
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, boot_now, printable};
 use crate::store::StoreChoice;
@@ -48,7 +48,7 @@ pub(crate) async fn run(
     if !out.json && rows.is_empty() {
         out.say("nothing was ever run here");
     } else if !out.json {
-        out.data(&table(rows));
+        out.data(&table(HEADER, rows));
     }
     Ok(Exit::DONE)
 }
@@ -67,7 +67,9 @@ fn fields(record: &TickRecord) -> Vec<(&'static str, Value)> {
         ("ended_at", json!(instant(record.ended_unix_ms))),
     ];
     match record.state {
-        TickState::Finished(TickEnd::Failed(code)) => fields.push(("code", json!(code))),
+        TickState::Finished(TickEnd::Failed(code)) | TickState::Retrying { code: Some(code) } => {
+            fields.push(("code", json!(code)));
+        }
         TickState::Skipped { through_unix_ms, count } => {
             fields.push(("through", json!(show_instant(through_unix_ms))));
             fields.push(("count", json!(count)));
@@ -92,15 +94,4 @@ fn row(election: &Name, record: &TickRecord) -> [String; 7] {
         if record.attempt == 0 { String::new() } else { record.attempt.to_string() },
         took,
     ]
-}
-
-fn table(rows: Vec<[String; 7]>) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING).set_header(HEADER);
-    table.add_rows(rows);
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    lines.join("\n")
 }

@@ -6,10 +6,12 @@ mod history;
 mod next;
 mod options;
 mod run;
+mod status;
+mod steer;
 mod trigger;
 
 use tenure::{Error, ErrorKind, Name, Store, StoreInfo};
-use tenure_core::{Ledger, StoreExt as _};
+use tenure_core::{Ledger, Steer, StoreExt as _};
 
 pub(crate) use self::args::CronArgs;
 use self::args::CronCommand;
@@ -36,6 +38,16 @@ pub(crate) fn perform(
         Some(CronCommand::History(args)) => block_on(history::run(&args, &choose()?, out)),
         Some(CronCommand::Next(args)) => next::run(&args, out),
         Some(CronCommand::Trigger(args)) => block_on(trigger::run(&args, &choose()?, out)),
+        Some(CronCommand::Pause(args)) => {
+            block_on(steer::run(&args.job, Steer::Pause, &choose()?, out))
+        }
+        Some(CronCommand::Resume(args)) => {
+            block_on(steer::run(&args.job, Steer::Resume, &choose()?, out))
+        }
+        Some(CronCommand::FromNow(args)) => {
+            block_on(steer::run(&args.job, Steer::FromNow, &choose()?, out))
+        }
+        Some(CronCommand::Status(args)) => block_on(status::run(&args, &choose()?, out)),
     }
 }
 
@@ -46,6 +58,18 @@ fn ledger(store: &dyn Store) -> Result<&dyn Ledger, Failure> {
         let message = format!("the {kind} store keeps no ledger, which cron needs");
         Error::new(ErrorKind::Unsupported, message).into()
     })
+}
+
+/// Rows as people read them.
+fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING).set_header(header);
+    table.add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n")
 }
 
 /// The election that somebody means who names a job only: the one of the same name, or that of

@@ -38,6 +38,8 @@ pub(crate) struct CommandJob {
     pub(super) jitter: Duration,
     pub(super) grace: Option<Duration>,
     pub(super) keep: Option<u32>,
+    pub(super) retries: u32,
+    pub(super) backoff: Option<Duration>,
 }
 
 /// What `cron` is to do.
@@ -86,6 +88,8 @@ impl TryFrom<CronRunArgs> for CronOptions {
                     jitter: duration("--jitter", args.jitter.as_deref())?.unwrap_or_default(),
                     grace: duration("--grace", args.grace.as_deref())?,
                     keep: None,
+                    retries: args.retries.unwrap_or(0),
+                    backoff: duration("--backoff", args.backoff.as_deref())?,
                 };
                 let election = args.election.as_deref().unwrap_or(name).to_owned();
                 let candidacy = candidacy(&election, args.candidate)?;
@@ -154,6 +158,8 @@ struct WrittenJob {
     jitter: Option<Spanned<String>>,
     grace: Option<Spanned<String>>,
     keep: Option<u32>,
+    retries: Option<u32>,
+    backoff: Option<Spanned<String>>,
 }
 
 /// A command: a list of words, or a line for the shell.
@@ -265,6 +271,8 @@ impl Place<'_> {
             jitter: self.each(job.jitter, parse_duration)?.unwrap_or_default(),
             grace: self.each(job.grace, parse_duration)?,
             keep: job.keep,
+            retries: job.retries.unwrap_or(0),
+            backoff: self.each(job.backoff, parse_duration)?,
         })
     }
 
@@ -316,6 +324,7 @@ mod tests {
     const GOOD: &str = "election = \"nightly\"\n[[job]]\nname = \"a\"\nschedule = \"@daily\"\n\
         tz = \"Europe/Berlin\"\ncommand = [\"true\"]\ntimeout = \"10m\"\nmissed = \"run-all(7)\"\n\
         overlap = \"queue\"\ndelivery = \"at-least-once\"\njitter = \"5s\"\nkeep = 9\n\
+        retries = 3\nbackoff = \"30s\"\n\
         [[job]]\nname = \"b\"\nschedule = \"* * * * *\"\ncommand = \"echo $HOME\"\n";
 
     fn parsed(text: &str) -> Result<JobFile, String> {
@@ -328,6 +337,8 @@ mod tests {
         assert_eq!(file.election.as_deref(), Some("nightly"));
         let [a, b] = &file.jobs[..] else { panic!("two jobs") };
         assert_eq!((a.timeout, a.keep), (Some(Duration::from_secs(600)), Some(9)));
+        assert_eq!((a.retries, a.backoff), (3, Some(Duration::from_secs(30))));
+        assert_eq!((b.retries, b.backoff), (0, None));
         assert_eq!(a.schedule.zone(), "Europe/Berlin");
         assert_eq!((a.missed, a.overlap), (Missed::RunAll { most: 7 }, Some(Overlap::Queue)));
         assert_eq!(b.overlap, None);

@@ -12,7 +12,7 @@ use super::super::{Narration, build, note_default_store, open_or_end, stop};
 use super::exec::{self, ON_LOSS};
 use super::options::{CommandJob, CronOptions, ELECTION, JobFile};
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Output, boot_now, printable};
+use crate::output::{self, Output, boot_now, printable, show_short};
 use crate::process::Signal;
 use crate::signals::{Signals, Told};
 use crate::store::StoreChoice;
@@ -116,7 +116,11 @@ fn engine_job(job: &CommandJob, commands: &Arc<CommandSet>) -> Job {
     })
     .delivery(job.delivery)
     .missed(job.missed)
-    .jitter(job.jitter);
+    .jitter(job.jitter)
+    .retries(job.retries);
+    if let Some(backoff) = job.backoff {
+        made = made.backoff(backoff);
+    }
     if let Some(overlap) = job.overlap {
         made = made.overlap(overlap);
     }
@@ -141,12 +145,16 @@ fn tell(out: &Output, election: &Name, event: &CronEvent) {
             CronEvent::Started { term, attempt, .. } => {
                 fields.extend([("term", json!(term.get())), ("attempt", json!(attempt))]);
             }
-            CronEvent::Ended { term, attempt, outcome, recorded, .. } => fields.extend([
-                ("term", json!(term.get())),
-                ("attempt", json!(attempt)),
-                ("outcome", json!(outcome.to_string())),
-                ("recorded", json!(recorded)),
-            ]),
+            CronEvent::Ended { term, attempt, outcome, recorded, retry_in, .. } => {
+                fields.extend([
+                    ("term", json!(term.get())),
+                    ("attempt", json!(attempt)),
+                    ("outcome", json!(outcome.to_string())),
+                    ("recorded", json!(recorded)),
+                ]);
+                let retry = retry_in.map(|wait| ("retry_in_ms", json!(wait.as_millis() as u64)));
+                fields.extend(retry);
+            }
             CronEvent::Skipped { count, through_unix_ms, .. } => fields.extend([
                 ("count", json!(count)),
                 ("through", json!(show_instant(*through_unix_ms))),
@@ -166,14 +174,17 @@ fn tell(out: &Output, election: &Name, event: &CronEvent) {
             out.say(&format!("started {which}, attempt {attempt}"));
         }
         CronEvent::Ended { outcome: Outcome::Ok, .. } => {}
+        CronEvent::Ended { outcome, retry_in: Some(wait), .. } => {
+            out.warn(&format!("{which}: {outcome}; it is tried again in {}", show_short(*wait)));
+        }
         CronEvent::Ended { outcome, .. } => out.warn(&format!("{which}: {outcome}")),
         CronEvent::Skipped { count: 1, .. } => out.say(&format!("left out {which}")),
         CronEvent::Skipped { count, .. } => {
             out.say(&format!("left out {which} and {} after it", count - 1));
         }
         CronEvent::Ahead { .. } => out.warn(&format!(
-            "{which} was claimed by a clock that was ahead; the job is not due before that, set \
-             the clocks"
+            "{which} was claimed by a clock that was ahead; the job is not due before that. Set \
+             the clocks, then run `tenure cron from-now` for this job"
         )),
         CronEvent::Unknown { .. } => out.warn(&format!(
             "{which} is open, and this instance has no such job; it is left to one that has"

@@ -1,8 +1,10 @@
 //! The elections that are served: those that were named, or all that the store knows of.
 
 use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 
 use tenure::{Candidate, Election, Event, Name, Reason};
+use tenure_core::sync::lock;
 use tenure_http::Sidecar;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -25,6 +27,8 @@ pub(super) struct Roster {
     starting: JoinSet<Result<(), tenure::Error>>,
     /// Elections that can't be served, and whose users were told so.
     refused: HashSet<Name>,
+    /// Elections whose store is away. It is one store, so that is said once.
+    lost: Arc<Mutex<HashSet<Name>>>,
     /// All elections are known, and the store was asked about each.
     complete: bool,
     discovers: bool,
@@ -51,6 +55,7 @@ impl Roster {
             elections: Vec::new(),
             starting: JoinSet::new(),
             refused: HashSet::new(),
+            lost: Arc::default(),
             complete: false,
             discovers: options.discovers(),
             shown,
@@ -71,7 +76,7 @@ impl Roster {
     /// Takes in what the store has told.
     pub(super) fn take(&mut self, news: News) -> Result<(), Failure> {
         match news {
-            News::Waiting => {}
+            News::Waiting => self.sidecar.set_waiting(true),
             News::Opened(opened) => {
                 let mut builder = Candidate::builder(opened.store.clone());
                 if let Some(label) = &self.candidacy.label {
@@ -132,6 +137,7 @@ impl Roster {
         self.elections = stay;
         for election in gone {
             self.sidecar.forget(election.name());
+            lock(&self.lost).remove(election.name());
         }
         for name in names.iter().filter(|name| !known.contains(*name)) {
             match check_reachable(name) {
@@ -169,9 +175,22 @@ impl Roster {
             builder = builder.at_once();
         }
         let election = builder.build()?;
-        let (at_once, name) = (*at_once, name.clone());
+        let (at_once, name, lost) = (*at_once, name.clone(), self.lost.clone());
         self.narration.follow(&election, &self.out, move |event| {
-            sentence(event, at_once).map(|sentence| format!("{name}: {sentence}"))
+            let said = sentence(event, at_once)?;
+            match event {
+                Event::StoreLost { .. } => {
+                    let mut lost = lock(&lost);
+                    let first = lost.is_empty();
+                    lost.insert(name.clone());
+                    first.then_some(said)
+                }
+                Event::StoreBack => {
+                    let mut lost = lock(&lost);
+                    (lost.remove(&name) && lost.is_empty()).then_some(said)
+                }
+                _ => Some(format!("{name}: {said}")),
+            }
         });
         self.sidecar.watch(election.clone())?;
         self.elections.push(election.clone());

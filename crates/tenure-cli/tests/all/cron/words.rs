@@ -93,6 +93,40 @@ fn jobs_of_a_file_run_together_and_are_read_again_on_hup() {
 }
 
 #[test]
+fn a_job_is_tried_again_paused_shown_as_such_and_resumed() {
+    let place = Place::new();
+    let ran = place.path("ran");
+    let line = format!("echo $TENURE_ATTEMPT >> {ran}; test $TENURE_ATTEMPT = 2");
+    let args = ["cron", "j", "* * * * * *", "--ttl", "3s", "--retries", "1", "--backoff", "100ms"];
+    let mut cron = place.spawn(&[&args[..], &["--", "sh", "-c", &line]].concat());
+    cron.line("it is tried again in 100ms");
+    let text = || fs::read_to_string(&ran).unwrap_or_default();
+    eventually("the second attempt", || text().lines().any(|line| line == "2").then_some(()));
+    let unknown = place.run(&["cron", "pause", "jay", "--election", "j"]);
+    assert_eq!(unknown.code, 1, "{unknown:?}");
+    assert!(unknown.err.contains("no leader of j has had a job jay yet"), "{unknown:?}");
+    let paused = place.run(&["cron", "pause", "j"]);
+    assert_eq!(paused.code, 0, "{paused:?}");
+    let status = place.run(&["cron", "status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status.out).unwrap();
+    assert!(status["paused_at"].is_string() && status["job"] == "j", "{status}");
+    cron.line("left out j of");
+    cron.line("left out j of");
+    let before = text();
+    cron.line("left out j of");
+    assert_eq!(text(), before, "it ran in a pause");
+    for (verb, says) in [("resume", "goes on"), ("from-now", "counts from now on")] {
+        let done = place.run(&["cron", verb, "j"]);
+        assert!(done.code == 0 && done.err.contains(says), "{done:?}");
+    }
+    eventually("it goes on", || (text().len() > before.len() + 2).then_some(()));
+    let status = place.run(&["cron", "status", "j"]);
+    assert!(status.out.contains("* * * * * * UTC"), "{status:?}");
+    cron.signal(Signal::TERM);
+    assert_eq!(cron.code(), 0);
+}
+
+#[test]
 fn a_command_that_takes_too_long_is_ended_and_a_failed_one_told_with_its_code() {
     let place = Place::new();
     let hangs = ["cron", "hangs", "* * * * * *", "--ttl", "3s", "--timeout", "300ms", "--"];

@@ -1,6 +1,7 @@
 //! Messages between real processes: sent, listened to, and handled over kills.
 
 mod kills;
+mod resignations;
 
 use std::io::Write as _;
 use std::process::Stdio;

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::http::{self, Answer};
 use crate::common::eventually;
 use crate::support::{Place, Process};
+use tenure_testbed::http::{self, Answer};
 
 pub(crate) const TOKEN: &str = "0123456789abcdef0123";
 

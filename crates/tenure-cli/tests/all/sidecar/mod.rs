@@ -5,7 +5,6 @@ mod alerts;
 mod browser;
 mod deploy;
 mod doctor;
-pub(crate) mod http;
 mod instance;
 mod one_leader;
 mod relied;

@@ -12,10 +12,10 @@ use rustix::event::{Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use tenure_core::Time;
 
-use super::http;
 use super::instance::Instance;
 use crate::common::{eventually, now};
 use crate::support::Place;
+use tenure_testbed::http;
 
 /// How often each instance is asked.
 const EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };

@@ -4,10 +4,10 @@
 use rustix::process::Signal;
 use tenure_core::Time;
 
-use super::http;
 use super::instance::Instance;
 use crate::common::{eventually, now};
 use crate::support::Place;
+use tenure_testbed::http;
 
 /// Its drain of 10 s outlasts what is waited for here, and the limit of a test outlasts it.
 const LONG: [&str; 4] = ["-e", "job", "--ttl", "60s"];

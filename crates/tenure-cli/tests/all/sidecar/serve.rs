@@ -8,10 +8,10 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::http;
 use super::instance::{Instance, TOKEN};
 use crate::common::eventually;
 use crate::support::{Place, Process, finish};
+use tenure_testbed::http;
 
 #[test]
 fn it_takes_part_and_answers_and_hands_over_when_it_is_told_to_end() {
@@ -105,6 +105,20 @@ fn without_elections_it_sees_those_that_begin_later() {
     let file = rusqlite::Connection::open(place.path("tenure.db")).unwrap();
     file.execute("DELETE FROM lease", []).unwrap();
     eventually("it is gone", || (instance.get("/leader/late").status == 404).then_some(()));
+}
+
+#[test]
+fn it_is_said_once_that_the_store_is_away() {
+    let place = Place::new();
+    let names: Vec<String> = (0..20).map(|number| format!("job-{number}")).collect();
+    let more: Vec<&str> = names.iter().flat_map(|name| ["-e", name.as_str()]).collect();
+    let store = "redis://127.0.0.1:1/0";
+    let mut instance = Instance::start_on(&place, store, "web-1", &more);
+    eventually("all were asked about", || (instance.get("/readyz").status == 200).then_some(()));
+    instance.process.signal(Signal::TERM);
+    let said =
+        instance.process.rest().iter().filter(|line| line.contains("the store can't be used"));
+    assert_eq!(said.count(), 1);
 }
 
 #[test]

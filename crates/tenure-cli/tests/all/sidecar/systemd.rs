@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::http;
 use crate::common::{eventually, tenure};
 use crate::support::{Place, Process};
+use tenure_testbed::http;
 
 /// What came on the socket, within a generous limit.
 fn told(socket: &UnixDatagram) -> String {

@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::http;
 use crate::common::eventually;
 use crate::support::Process;
+use tenure_testbed::http;
 
 /// Headless, as root if need be, and talking to nobody but the page.
 const FLAGS: [&str; 10] = [

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure::core::{
     BoxFuture, Error, ErrorKind, JobProgress, Ledger, LedgerStep, Marked, Name, OnceMark,
-    OnceRecord, OnceStep, Op, Reply, Store, Term, Tick, TickRecord, TickState, Transactions,
+    OnceRecord, OnceStep, Op, Reply, Steer, Store, Term, Tick, TickRecord, TickState, Transactions,
 };
 use tenure::{Candidate, Clock, Election, MemoryStore};
 use tenure_cron::{Cron, CronEvent, Job, Run, Schedule, WallClock};
@@ -52,6 +52,8 @@ pub(crate) struct World {
     pub(crate) wall: Wall,
     /// What the store says of transactions, where it is to say something else than it can.
     pub(crate) transactions: Mutex<Option<Transactions>>,
+    /// Instances that start are refused by the ledger.
+    pub(crate) denied: AtomicBool,
     /// Whoever is told of events panics.
     pub(crate) jumpy: Arc<AtomicBool>,
     /// How many turns somebody else had on this runtime, if he counts them.
@@ -81,6 +83,7 @@ impl World {
             store,
             wall,
             transactions: Mutex::default(),
+            denied: AtomicBool::new(false),
             jumpy: Arc::default(),
             turns: Arc::default(),
             candidates: Mutex::default(),
@@ -107,6 +110,7 @@ impl World {
     pub(crate) fn start_on(&self, label: &str, jobs: Vec<Job>, clock: ManualClock) -> Instance {
         let mut moody = Moody::new(self.store.clone(), self.clock.clone());
         moody.transactions = *self.transactions.lock().unwrap();
+        moody.denied = AtomicBool::new(self.denied.load(Ordering::Relaxed));
         let moody = Arc::new(moody);
         let candidate = Candidate::builder(moody.clone())
             .label(label)
@@ -212,6 +216,16 @@ impl Instance {
         }
     }
 
+    /// Whether `Cron::run` has returned.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.task.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// What it has returned.
+    pub(crate) async fn result(&mut self) -> Result<(), Error> {
+        self.task.take().expect("it was not stopped").await.unwrap()
+    }
+
     pub(crate) async fn stop(mut self) -> Result<(), Error> {
         self.election.stop().await.unwrap();
         match self.task.take() {
@@ -238,6 +252,10 @@ pub(crate) struct Moody {
     pub(crate) cut: AtomicBool,
     /// The ledger alone does not answer.
     pub(crate) no_ledger: AtomicBool,
+    /// The ledger alone refuses whoever asks.
+    pub(crate) denied: AtomicBool,
+    /// What others have written is not told.
+    pub(crate) deaf: AtomicBool,
     /// After the next claim, or start, is done, this much time passes before its answer arrives.
     pub(crate) pause_after_claim: Mutex<Option<Duration>>,
     pub(crate) pause_after_start: Mutex<Option<Duration>>,
@@ -266,6 +284,8 @@ impl Moody {
             clock,
             cut: AtomicBool::new(false),
             no_ledger: AtomicBool::new(false),
+            denied: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
             pause_after_claim: Mutex::default(),
             pause_after_start: Mutex::default(),
             paused: Mutex::default(),
@@ -288,6 +308,13 @@ impl Moody {
         };
         let late = steps.iter().filter(late).count() as i64;
         self.late_starts.fetch_add(late, Ordering::Relaxed);
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.denied.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Denied, "the password is another now"));
+        }
+        Ok(())
     }
 
     fn is_cut(&self) -> bool {
@@ -340,6 +367,7 @@ impl Ledger for Moody {
             if self.is_cut() || self.no_ledger.load(Ordering::Relaxed) {
                 return Err(away());
             }
+            self.check()?;
             let ticks: Vec<&Tick> = steps.iter().filter_map(tick_of).collect();
             if ticks.iter().enumerate().any(|(place, tick)| ticks[..place].contains(tick)) {
                 self.doubled.store(true, Ordering::Relaxed);
@@ -384,16 +412,35 @@ impl Ledger for Moody {
         self.store.request(election, job)
     }
 
+    fn steer<'a>(
+        &'a self,
+        election: &'a Name,
+        job: &'a str,
+        steer: Steer,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        self.store.steer(election, job, steer)
+    }
+
     fn open<'a>(
         &'a self,
         election: &'a Name,
         after: Option<&'a Tick>,
     ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
-        self.store.open(election, after)
+        Box::pin(async move {
+            self.check()?;
+            self.store.open(election, after).await
+        })
     }
 
     fn latest<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Vec<JobProgress>, Error>> {
-        self.store.latest(election)
+        Box::pin(async move {
+            self.check()?;
+            let mut latest = self.store.latest(election).await?;
+            if self.deaf.load(Ordering::Relaxed) {
+                latest.iter_mut().for_each(|progress| progress.paused_unix_ms = None);
+            }
+            Ok(latest)
+        })
     }
 
     fn history<'a>(

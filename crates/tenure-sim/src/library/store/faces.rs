@@ -3,7 +3,7 @@
 use tenure::{Error, Name, Term};
 use tenure_core::{
     Acknowledged, BoxFuture, ChannelBacklog, Channels, DeadLetter, Inbox, JobProgress, Ledger,
-    LedgerStep, Limits, Marked, OnceMark, OnceRecord, OnceStep, Post, Posted, Taken, Tick,
+    LedgerStep, Limits, Marked, OnceMark, OnceRecord, OnceStep, Post, Posted, Steer, Taken, Tick,
     TickRecord, Transactions,
 };
 
@@ -118,6 +118,15 @@ impl Ledger for Link {
         job: &'a str,
     ) -> BoxFuture<'a, Result<Tick, Error>> {
         Box::pin(self.carry(self.memory().request(election, job)))
+    }
+
+    fn steer<'a>(
+        &'a self,
+        election: &'a Name,
+        job: &'a str,
+        steer: Steer,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(self.carry(self.memory().steer(election, job, steer)))
     }
 
     fn open<'a>(

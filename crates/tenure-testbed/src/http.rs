@@ -8,23 +8,29 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+/// What came back.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) body: String,
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// What follows its head.
+    pub body: String,
 }
 
 impl Answer {
-    pub(crate) fn json(&self) -> Value {
+    /// The body, which must be JSON.
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
-pub(crate) fn get(at: SocketAddr, path: &str) -> io::Result<Answer> {
+/// A plain GET.
+pub fn get(at: SocketAddr, path: &str) -> io::Result<Answer> {
     request(at, "GET", path, "", "")
 }
 
-pub(crate) fn request(
+/// A request with these headers, each with its line break.
+pub fn request(
     at: SocketAddr,
     method: &str,
     path: &str,
@@ -38,7 +44,8 @@ pub(crate) fn request(
     read(stream)
 }
 
-pub(crate) fn over_unix(socket: &Path, method: &str, path: &str) -> io::Result<Answer> {
+/// A request through a socket file.
+pub fn over_unix(socket: &Path, method: &str, path: &str) -> io::Result<Answer> {
     let mut stream = UnixStream::connect(socket)?;
     stream.write_all(message(method, path, "", "").as_bytes())?;
     read(stream)
