@@ -41,7 +41,9 @@ export async function makeDatabase(isMigrated) {
   await client.end();
   if (isMigrated) execFileSync(TENURE, ["migrate", "--store", url], { stdio: "ignore", timeout: 60_000 });
   const drop = async () => {
-    await server.query(`DROP DATABASE ${name} WITH (FORCE)`);
+    // By force only if need be: a connection that is just closing would tell of an error.
+    const isGone = () => server.query(`DROP DATABASE ${name}`).then(() => true, () => false);
+    await until(isGone, 5_000).catch(() => server.query(`DROP DATABASE ${name} WITH (FORCE)`));
     await server.end();
   };
   return { url, drop };
