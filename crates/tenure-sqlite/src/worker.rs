@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use tenure_core::sync::lock;
-use tenure_core::{Error, ErrorKind, Name, Op, Reply};
+use tenure_core::{Error, ErrorKind, Forgotten, Name, Op, Reply};
 
 use crate::config::SqliteConfig;
 use crate::db::{self, Db};
@@ -33,7 +33,7 @@ pub(crate) struct Jobs(SyncSender<Job>);
 enum Job {
     Apply { ops: Vec<Op>, answer: Promise<Vec<Reply>> },
     List { answer: Promise<Result<Vec<Name>, Error>> },
-    Forget { election: Name, answer: Promise<Result<(), Error>> },
+    Forget { election: Name, answer: Promise<Result<Forgotten, Error>> },
     Ledger { call: ledger::Call, answer: Promise<Result<ledger::Answer, Error>> },
 }
 
@@ -72,7 +72,7 @@ impl Jobs {
     }
 
     /// Asks for an election to be forgotten.
-    pub(crate) fn forget(&self, election: Name) -> Result<Answer<Result<(), Error>>, Error> {
+    pub(crate) fn forget(&self, election: Name) -> Result<Answer<Result<Forgotten, Error>>, Error> {
         let (answer, promised) = promise();
         self.send(Job::Forget { election, answer }).map(|()| promised)
     }
@@ -225,16 +225,12 @@ impl Worker {
         })
     }
 
-    fn forget(&mut self, election: &Name) -> Result<(), Error> {
+    fn forget(&mut self, election: &Name) -> Result<Forgotten, Error> {
         if let Some(db) = self.db.take_if(|db| db.is_moved()) {
             db.abandon();
         }
         let (forgotten, _) = self.transact(|round| round.forget(election))?;
-        if forgotten {
-            return Ok(());
-        }
-        let message = format!("the election {election} has a leader; end that first");
-        Err(error::new(ErrorKind::Config, message))
+        Ok(forgotten)
     }
 
     fn ledger(&mut self, call: &ledger::Call) -> Result<ledger::Answer, Error> {
