@@ -45,6 +45,7 @@ GRANT EXECUTE ON FUNCTION
     :"schema".tenure_expires,
     :"schema".tenure_fence,
     :"schema".tenure_fence_key,
+    :"schema".tenure_forget,
     :"schema".tenure_guard,
     :"schema".tenure_is_advisory,
     :"schema".tenure_least,

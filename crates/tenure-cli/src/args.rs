@@ -10,6 +10,7 @@ use tenure_core::Secret;
 use crate::command_args::{ObserveArgs, StopArgs, WaitArgs};
 use crate::commands::cron::CronArgs;
 use crate::commands::doctor::DoctorArgs;
+use crate::commands::forget::ForgetArgs;
 use crate::commands::letters::LettersArgs;
 use crate::commands::listen::ListenArgs;
 use crate::commands::migrate::MigrateArgs;
@@ -130,6 +131,7 @@ pub(crate) enum CommandArgs {
     Status(StatusArgs),
     Watch(WatchArgs),
     Resign(ResignArgs),
+    Forget(ForgetArgs),
     Notify(NotifyArgs),
     Post(PostArgs),
     Listen(Box<ListenArgs>),

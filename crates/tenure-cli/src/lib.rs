@@ -220,6 +220,10 @@ fn perform(cli: Cli, out: &Output) -> Result<Exit, Failure> {
             let (options, store) = (ResignOptions::try_from(args)?, choose()?);
             block_on(commands::resign::run(&options, &store, out))
         }
+        CommandArgs::Forget(args) => {
+            let (names, store) = (names(&args.names)?, choose()?);
+            block_on(commands::forget::run(&names, &store, out))
+        }
         CommandArgs::Migrate(args) => {
             block_on(commands::migrate::run(&args, global.store.as_ref(), out))
         }

@@ -63,7 +63,7 @@ pub use checkup::{Checkup, CheckupReport, Finding, Level};
 pub use clock::Clock;
 pub use columns::{OnceColumns, StepColumns};
 pub use duration::{parse_duration, show_duration, show_rounded};
-pub use elections::Elections;
+pub use elections::{Elections, Forgotten};
 pub use error::{Error, ErrorKind};
 pub use hint_queue::{HintQueue, HintSender};
 pub use identity::{CandidateId, Holder, Name};

@@ -350,3 +350,52 @@ BEGIN
         ''), '{}')::jsonb || jsonb_build_object(name, term))::text, true);
 END
 $tenure$;
+
+-- Forgets an election that nobody leads, of either kind: it is not listed any more, and what was
+-- posted to its leader is gone. Its terms stay. A vacant row that is asked to resign, or one
+-- without a holder, is a forgotten one; the next grant makes it an ordinary one again.
+CREATE OR REPLACE FUNCTION @schema@.tenure_forget(p_name text) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+DECLARE
+    r @schema@.@table@%ROWTYPE;
+    a @schema@.tenure_advisory%ROWTYPE;
+    v_known boolean := false;
+BEGIN
+    PERFORM @schema@.tenure_durably();
+    -- Nothing waits here, as nowhere else (P2).
+    SELECT t.* INTO a FROM @schema@.tenure_advisory AS t
+    WHERE t.name = p_name FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND AND EXISTS (SELECT FROM @schema@.tenure_advisory AS t WHERE t.name = p_name) THEN
+        RETURN 'busy';
+    END IF;
+    SELECT t.* INTO r FROM @schema@.@table@ AS t
+    WHERE t.service_name = p_name FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND AND EXISTS (SELECT FROM @schema@.@table@ AS t WHERE t.service_name = p_name) THEN
+        -- Somebody is at it, in a fenced transaction perhaps.
+        RETURN 'busy';
+    END IF;
+    IF r.leader_id <> '' AND clock_timestamp() < @schema@.tenure_expires(
+            r.last_heartbeat, r.tenure_ttl_us, NULL)
+        OR a.leads AND @schema@.tenure_advisory_holds(a.pid, a.key)
+    THEN
+        RETURN 'led';
+    END IF;
+    IF a.term > 0 AND a.holder <> '' THEN
+        v_known := true;
+        UPDATE @schema@.tenure_advisory AS t SET holder = '', metadata = NULL
+        WHERE t.name = p_name;
+    END IF;
+    IF r.term > 0 AND NOT (r.leader_id = '' AND r.tenure_asked) THEN
+        v_known := true;
+        PERFORM set_config('tenure.own', 'on', true);
+        UPDATE @schema@.@table@ AS t SET leader_id = ''
+        WHERE t.service_name = p_name AND t.leader_id <> '';
+        UPDATE @schema@.@table@ AS t SET tenure_asked = true WHERE t.service_name = p_name;
+        PERFORM set_config('tenure.own', '', true);
+    END IF;
+    DELETE FROM @schema@.tenure_message AS m WHERE m.election = p_name;
+    RETURN CASE WHEN v_known THEN 'forgotten' ELSE 'unknown' END;
+END
+$tenure$;

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, OptionalExtension};
 use tenure_core::{
-    CandidateId, ErrorKind, Grant, Holder, Lease, Metadata, Name, Op, RELEASE_MEMORY, Reply, Sight,
-    Term,
+    CandidateId, ErrorKind, Forgotten, Grant, Holder, Lease, Metadata, Name, Op, RELEASE_MEMORY,
+    Reply, Sight, Term,
 };
 
 use crate::error;
@@ -307,19 +307,18 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Removes all that is known of an election, unless somebody may still lead it.
-    pub(crate) fn forget(&mut self, election: &Name) -> rusqlite::Result<bool> {
+    /// Forgets an election, its term apart, unless somebody may still lead it.
+    pub(crate) fn forget(&mut self, election: &Name) -> rusqlite::Result<Forgotten> {
         if let Some(row) = self.row(election)?
             && self.holder(election, &row).is_some()
             && !self.is_proven_dead(&row)
         {
-            return Ok(false);
+            return Ok(Forgotten::Led);
         }
-        self.execute(include_str!("sql/forget.sql"), [election.as_str()])?;
-        self.execute(include_str!("sql/forget_releases.sql"), [election.as_str()])?;
+        let known = self.execute(include_str!("sql/forget.sql"), [election.as_str()])? > 0;
         self.execute(include_str!("sql/forget_messages.sql"), [election.as_str()])?;
         self.conn.execute(include_str!("sql/trim_witnesses.sql"), [self.me.id])?;
-        Ok(true)
+        Ok(if known { Forgotten::Done } else { Forgotten::NotKnown })
     }
 
     /// Whether an acquire is refused, with nothing to be written for it.

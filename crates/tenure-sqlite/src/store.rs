@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{
-    BoxFuture, Channels, Checkup, Elections, Error, Expiry, Hints, Ledger, Migrate, Name, Op,
-    Reply, Store, StoreInfo, Witness,
+    BoxFuture, Channels, Checkup, Elections, Error, Expiry, Forgotten, Hints, Ledger, Migrate,
+    Name, Op, Reply, Store, StoreInfo, Witness,
 };
 
 use crate::config::SqliteConfig;
@@ -143,17 +143,15 @@ impl SqliteStore {
         answered(self.0.jobs.list(), "list").await
     }
 
-    /// Removes an election that nobody will take part in again, with its terms: should somebody do
-    /// so all the same, they start from 1, and fences that remember it refuse every write.
+    /// Forgets an election that nobody leads, or whose leader is proven dead: see
+    /// [`Elections::forget`].
     ///
     /// # Cancel safety
     /// Not cancel safe: if the future is dropped it may be forgotten or not.
     ///
     /// # Errors
-    /// `Config` if it has a leader that is not proven dead; else whatever kept the file from being
-    /// written.
-    #[doc(hidden)]
-    pub async fn forget(&self, election: &Name) -> Result<(), Error> {
+    /// Whatever kept the file from being written.
+    pub async fn forget(&self, election: &Name) -> Result<Forgotten, Error> {
         answered(self.0.jobs.forget(election.clone()), "forget").await
     }
 }

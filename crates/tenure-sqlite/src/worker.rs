@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tenure_core::sync::lock;
-use tenure_core::{Error, ErrorKind, Name, Op, Reply};
+use tenure_core::{Error, ErrorKind, Forgotten, Name, Op, Reply};
 
 use crate::config::SqliteConfig;
 use crate::db::{self, Db};
@@ -65,7 +65,7 @@ impl Jobs {
     }
 
     /// Asks for an election to be forgotten.
-    pub(crate) fn forget(&self, election: Name) -> Result<Answer<Result<(), Error>>, Error> {
+    pub(crate) fn forget(&self, election: Name) -> Result<Answer<Result<Forgotten, Error>>, Error> {
         self.send(move |worker| worker.forget(&election))
     }
 
@@ -236,14 +236,10 @@ impl Worker {
         })
     }
 
-    fn forget(&mut self, election: &Name) -> Result<(), Error> {
+    fn forget(&mut self, election: &Name) -> Result<Forgotten, Error> {
         self.leave_moved();
         let (forgotten, _) = self.transact(|round| round.forget(election))?;
-        if forgotten {
-            return Ok(());
-        }
-        let message = format!("the election {election} has a leader; end that first");
-        Err(error::new(ErrorKind::Config, message))
+        Ok(forgotten)
     }
 
     fn read<T>(

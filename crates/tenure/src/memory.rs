@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use tenure_core::sync::lock;
 use tenure_core::{
-    BoxFuture, CandidateId, Channels, Checkup, Clock, Elections, Error, ErrorKind, Expiry, Grant,
-    Hint, HintSender, Hints, Holder, Lease, Ledger, Metadata, Migrate, Name, Op, RELEASE_MEMORY,
-    Reply, Sight, Store, StoreInfo, Term, Time, Witness,
+    BoxFuture, CandidateId, Channels, Checkup, Clock, Elections, Error, ErrorKind, Expiry,
+    Forgotten, Grant, Hint, HintSender, Hints, Holder, Lease, Ledger, Metadata, Migrate, Name, Op,
+    RELEASE_MEMORY, Reply, Sight, Store, StoreInfo, Term, Time, Witness,
 };
 
 use self::ledger::Ledgers;
@@ -190,9 +190,32 @@ impl Store for MemoryStore {
 
 impl Elections for MemoryStore {
     fn list(&self) -> BoxFuture<'_, Result<Vec<Name>, Error>> {
-        let mut names: Vec<Name> = lock(&self.0.leases).elections.keys().cloned().collect();
+        let leases = lock(&self.0.leases);
+        let known = leases.elections.iter().filter(|(_, election)| !election.forgotten);
+        let mut names: Vec<Name> = known.map(|(name, _)| name.clone()).collect();
         names.sort();
         Box::pin(std::future::ready(Ok(names)))
+    }
+
+    fn forget<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Forgotten, Error>> {
+        let mut leases = lock(&self.0.leases);
+        let now = self.0.clock.now();
+        let forgotten = match leases.elections.get_mut(election) {
+            None => Forgotten::NotKnown,
+            Some(known) => match known.held(now).is_some() {
+                true => Forgotten::Led,
+                false if known.last_term.is_none() || known.forgotten => Forgotten::NotKnown,
+                false => {
+                    (known.lease, known.forgotten) = (None, true);
+                    Forgotten::Done
+                }
+            },
+        };
+        drop(leases);
+        if forgotten == Forgotten::Done {
+            lock(&self.0.mail).forget(election);
+        }
+        Box::pin(std::future::ready(Ok(forgotten)))
     }
 }
 
@@ -225,6 +248,8 @@ struct Election {
     lease: Option<Held>,
     /// Which acquires a release has overtaken, per candidate (C2).
     released: HashMap<CandidateId, Released>,
+    /// Only its last term counts, until somebody leads again.
+    forgotten: bool,
 }
 
 struct Held {
@@ -357,7 +382,7 @@ impl Election {
             asked: false,
             metadata: wanted.metadata.clone(),
         });
-        self.last_term = Some(term);
+        (self.last_term, self.forgotten) = (Some(term), false);
         let expired = former.filter(|_| ran_out).map(|former| former.ttl);
         Reply::Granted(Grant { expired, ..Grant::new(term) })
     }

@@ -5,6 +5,7 @@ mod command_set;
 pub(crate) mod completions;
 pub(crate) mod cron;
 pub(crate) mod doctor;
+pub(crate) mod forget;
 mod input;
 pub(crate) mod letters;
 pub(crate) mod listen;

@@ -1,2 +1,2 @@
--- Every election that somebody ever led.
-SELECT election FROM lease ORDER BY election
+-- Every election that somebody ever led, those that were forgotten apart.
+SELECT election FROM lease WHERE NOT (holder IS NULL AND asked = 1) ORDER BY election

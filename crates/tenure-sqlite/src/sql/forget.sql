@@ -1,2 +1,4 @@
--- Its terms too: only for an election that nobody will ever take part in again.
-DELETE FROM lease WHERE election = ?1
+-- Vacant and asked to resign: nobody else leaves a row like this. The term stays (I2).
+UPDATE lease
+SET holder = NULL, asked = 1, witness = NULL, since_unix_ms = NULL, metadata = NULL
+WHERE election = ?1 AND NOT (holder IS NULL AND asked = 1)

@@ -1,7 +1,7 @@
 //! Numbers that only ever rise (I2).
 
 use fastrand::Rng;
-use tenure_core::{Reply, Term};
+use tenure_core::{ErrorKind, Forgotten, Reply, Term};
 
 use super::arena::{Arena, Player, Stop, Verdict, Want, ensure, granted, is_held_by, skip};
 use super::cases;
@@ -14,6 +14,7 @@ cases![
     a_lease_outlives_a_restart_of_the_store,
     each_election_counts_for_itself,
     at_the_end_of_the_range_nothing_more_is_granted,
+    an_election_that_was_forgotten_keeps_its_term,
 ];
 
 async fn terms_rise_over_a_hundred_changes_of_hands(arena: &Arena<'_>) -> Verdict {
@@ -126,5 +127,37 @@ async fn at_the_end_of_the_range_nothing_more_is_granted(arena: &Arena<'_>) -> V
     granted("a release of the last term", a.release(Some(grant.term)).await)?;
     let reply = a.acquire(Want::default()).await;
     ensure!(!matches!(reply, Reply::Granted(_)), "I2: after the last term came {reply:?}");
+    Ok(())
+}
+
+async fn an_election_that_was_forgotten_keeps_its_term(arena: &Arena<'_>) -> Verdict {
+    let Some(elections) = arena.store.elections() else {
+        return skip("it does not list elections");
+    };
+    let (a, name) = (arena.player("a")?, &arena.election);
+    let never = match elections.forget(name).await {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            return skip("it can't forget an election");
+        }
+        never => never?,
+    };
+    ensure!(never == Forgotten::NotKnown, "an election that never was is {never:?}");
+    let lists = async || -> Result<bool, Stop> { Ok(elections.list().await?.contains(name)) };
+    let mut last = None;
+    for round in 0..2 {
+        let term = granted("an acquire", a.acquire(Want::default()).await)?.term;
+        rises(last, term, round)?;
+        last = Some(term);
+        ensure!(lists().await?, "an election that is led is not listed");
+        let led = elections.forget(name).await?;
+        ensure!(led == Forgotten::Led, "an election that is led was {led:?}");
+        granted("a renewal by its leader", a.renew(term).await)?;
+        granted("a release", a.release(Some(term)).await)?;
+        let done = elections.forget(name).await?;
+        ensure!(done == Forgotten::Done, "an election that nobody leads was {done:?}");
+        ensure!(!lists().await?, "it is listed after it was forgotten");
+        let again = elections.forget(name).await?;
+        ensure!(again == Forgotten::NotKnown, "the second time it was {again:?}");
+    }
     Ok(())
 }

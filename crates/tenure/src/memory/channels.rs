@@ -42,6 +42,11 @@ struct Kept {
 }
 
 impl Mail {
+    /// All that waits for the leaders of an election.
+    pub(super) fn forget(&mut self, election: &Name) {
+        self.boxes.remove(election);
+    }
+
     fn queue(&mut self, election: &Name, channel: &str) -> &mut Queue {
         let queues = self.boxes.entry(election.clone()).or_default();
         queues.entry(channel.to_owned()).or_default()

@@ -1,2 +1,2 @@
--- Every election that left a term here.
-SELECT name FROM @schema@.tenure_advisory WHERE term > 0 ORDER BY name COLLATE "C"
+-- Every election that left a term here, those that were forgotten apart.
+SELECT name FROM @schema@.tenure_advisory WHERE term > 0 AND holder <> '' ORDER BY name COLLATE "C"

@@ -1,1 +1,0 @@
-DELETE FROM released WHERE election = ?1
