@@ -160,9 +160,9 @@ BEGIN
             AS want (name, type) ON want.name = t.tgname
         WHERE t.tgrelid = @table_literal@::regclass AND (t.tgtype <> want.type
             OR t.tgenabled NOT IN ('O', 'A')
-            OR t.tgfoid <> '@schema@.tenure_rules'::regproc)
+            OR t.tgfoid <> (quote_ident(@schema_literal@) || '.tenure_rules')::regproc)
     LOOP
-        EXECUTE format('DROP TRIGGER %I ON @schema@.@table@', v_trigger);
+        EXECUTE format('DROP TRIGGER %I ON %s', v_trigger, @table_literal@);
     END LOOP;
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger
         WHERE tgrelid = @table_literal@::regclass AND tgname = 'tenure_rules') THEN
