@@ -59,6 +59,11 @@ impl ReignWords {
         !self.claimed.swap(true, Ordering::AcqRel) && self.enter()
     }
 
+    /// Lets nobody claim it any more; `false` if somebody has.
+    pub(crate) fn deny_claims(&self) -> bool {
+        !self.claimed.swap(true, Ordering::AcqRel)
+    }
+
     pub(crate) fn is_claimed(&self) -> bool {
         self.claimed.load(Ordering::Acquire)
     }

@@ -138,6 +138,10 @@ fn work_is_counted_until_the_reign_is_closed_and_the_last_one_tells() {
     let late = ReignWords::new(7);
     late.close();
     assert!(!late.claim() && !late.has_work() && late.is_claimed());
+    let unwanted = ReignWords::new(7);
+    assert!(unwanted.deny_claims() && !unwanted.claim() && !unwanted.has_work());
+    let wanted = ReignWords::new(7);
+    assert!(wanted.claim() && !wanted.deny_claims(), "who claimed it keeps it");
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl Slot {
             () if self.observing => Wish::Observe,
             () => Wish::Rest,
         };
-        if wish == self.wish {
+        if wish == self.wish || self.is_claimed_meanwhile(wish) {
             return;
         }
         self.wish = wish;
@@ -68,6 +68,16 @@ impl Slot {
             }
         };
         self.handle(now, input, io);
+    }
+
+    /// Whether a reign that nobody wanted was claimed just now. If not, nobody can any more: who
+    /// campaigns from here on waits for the next one, instead of getting one that is given back.
+    fn is_claimed_meanwhile(&self, wish: Wish) -> bool {
+        let withdraws = wish < Wish::Campaign && !self.removed;
+        let ongoing = self.reign.as_ref().filter(|_| withdraws);
+        ongoing.is_some_and(|ongoing| {
+            ongoing.reason.is_none() && !ongoing.tenure_ended && !ongoing.reign.deny_claims()
+        })
     }
 
     pub(crate) fn start(&mut self, now: Time, done: Done, io: &mut Io<'_>) {
