@@ -102,10 +102,10 @@ impl Election {
         Ok(())
     }
 
-    /// Makes renewals depend on the returned future being polled, for as long as it exists: for
-    /// those who act on [`is_leader`](Election::is_leader) and do so on one thread or event loop. A
-    /// lease is then not kept alive while that one is blocked, as it is not for work that waits in
-    /// [`Tenure::lost`].
+    /// Makes leases depend on the returned future being polled, for as long as it exists: for those
+    /// who act on [`is_leader`](Election::is_leader) and do so on one thread or event loop. A lease
+    /// is then not kept alive while that one is blocked, as it is not for work that waits in
+    /// [`Tenure::lost`], and none is taken until it answers again.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future ends the dependence.
@@ -125,7 +125,7 @@ impl Election {
     pub fn vouch(&self) -> impl Future<Output = Infallible> + Send + use<> {
         // Now, and not when it is polled first: who never polls it is blocked.
         let shared = &self.inner.shared;
-        let bell = shared.is_here().then(|| shared.pulses.listen());
+        let bell = shared.is_here().then(|| shared.vouching.listen());
         async move {
             match bell {
                 Some(bell) => bell.answer().await,

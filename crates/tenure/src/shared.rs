@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     /// The announcer knows already that the status has changed.
     pub(crate) status_queued: AtomicBool,
     pub(crate) pulses: Pulses,
+    /// Those without whom no lease is taken either.
+    pub(crate) vouching: Pulses,
     pub(crate) counts: Counts,
     /// The announcer knows already that there is something to read.
     pub(crate) feeds_queued: AtomicBool,
@@ -95,6 +97,7 @@ impl Shared {
             status: Watched::new(Status::default()),
             status_queued: AtomicBool::new(false),
             pulses: Pulses::default(),
+            vouching: Pulses::default(),
             counts: Counts::default(),
             feeds_queued: AtomicBool::new(false),
             feeds: Mutex::default(),
@@ -284,6 +287,10 @@ impl Reign {
     /// is over.
     pub(crate) fn claim(&self) -> bool {
         self.words.claim()
+    }
+
+    pub(crate) fn deny_claims(&self) -> bool {
+        self.words.deny_claims()
     }
 
     pub(crate) fn is_claimed(&self) -> bool {

@@ -310,13 +310,16 @@ impl Slot {
         let nobody_to_tell = self.relay_is_gone() || self.dispatcher_is_gone();
         let kept_back = match op {
             Op::Renew { .. } => {
-                let (silent, rung) = self.shared.pulses.ring(now);
-                self.announcer.ring(rung);
-                let deaf = silent >= self.shared.timing.renew_every / 2
-                    && !self.shared.faults.has(Fault::SilenceUnheard);
+                let silent = self.ring(now, &self.shared.pulses);
+                let silent = silent.max(self.ring(now, &self.shared.vouching));
+                let deaf = self.is_deaf(silent) && !self.shared.faults.has(Fault::SilenceUnheard);
                 (deaf || nobody_to_tell).then(|| unresponsive(silent))
             }
-            Op::Acquire { .. } => nobody_to_tell.then(runtime_gone),
+            Op::Acquire { .. } if nobody_to_tell => Some(runtime_gone()),
+            Op::Acquire { .. } => {
+                let silent = self.ring(now, &self.shared.vouching);
+                self.is_deaf(silent).then(|| unresponsive(silent))
+            }
             _ => None,
         };
         if let Some(error) = kept_back {

@@ -39,8 +39,8 @@ pub(crate) fn unresponsive(silent: Duration) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "the program has not listened for {}; renewing waits until it does: move blocking \
-             work off the task that waits for the loss of leadership",
+            "the program has not listened for {}; no lease is taken or renewed until it does: \
+             move blocking work off the task that waits for the loss of leadership",
             show_duration(silent)
         ),
     )

@@ -4,12 +4,14 @@
 //! long, the lease is given back, and nobody was told.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use tenure_core::{Action, Error, Input, Term, Time};
 
 use super::{Io, Slot, Wish};
 use crate::Event;
 use crate::channels::{Order, too_slow};
+use crate::pulse::Pulses;
 use crate::relay::Notice;
 use crate::sabotage::Fault;
 use crate::schedule::Timer;
@@ -22,6 +24,17 @@ pub(super) struct Pending {
 }
 
 impl Slot {
+    /// Rings these bells, and tells how long one of them has not been answered.
+    pub(super) fn ring(&self, now: Time, pulses: &Pulses) -> Duration {
+        let (silent, rung) = pulses.ring(now);
+        self.announcer.ring(rung);
+        silent
+    }
+
+    pub(super) fn is_deaf(&self, silent: Duration) -> bool {
+        silent >= self.shared.timing.renew_every / 2
+    }
+
     /// Announces the reign, or has the dispatcher listen first.
     pub(super) fn lead(
         &mut self,
