@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -10,6 +10,13 @@ use tenure::runtime::{Part, Runtime, Spawn, Spawner};
 use tenure::{Clock, Error};
 use tenure_core::BoxFuture;
 use tenure_testkit::ManualClock;
+use tracing::Dispatch;
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::NoSubscriber;
+
+/// Which lines are written at all depends on who in this process could read them. Other tests have
+/// subscribers that want everything, from some time on: so does this one, which reads nothing.
+static READER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
 
 /// How many steps there are at most before time must pass.
 const STEPS_MAX: usize = 100_000;
@@ -33,7 +40,7 @@ struct State {
 
 struct Task {
     name: &'static str,
-    log: Option<tracing::Dispatch>,
+    log: Option<Dispatch>,
     work: BoxFuture<'static, ()>,
 }
 
@@ -53,6 +60,8 @@ impl Wake for Ready {
 
 impl Stepper {
     pub(crate) fn new(seed: u64) -> Stepper {
+        LazyLock::force(&READER);
+        assert_eq!(LevelFilter::current(), LevelFilter::TRACE, "another test changes what is said");
         let clock = ManualClock::new();
         clock.advance(Duration::from_secs(1_000));
         let rng = fastrand::Rng::with_seed(seed);
