@@ -4,8 +4,8 @@ CREATE TABLE IF NOT EXISTS @schema@.tenure_ledger (
     election text NOT NULL CHECK (octet_length(election) BETWEEN 1 AND 255),
     job text NOT NULL CHECK (octet_length(job) BETWEEN 1 AND 255),
     scheduled_ms bigint NOT NULL,
-    state text NOT NULL CHECK (state IN ('requested', 'claimed', 'started', 'ok', 'failed',
-        'timed_out', 'abandoned', 'skipped')),
+    state text NOT NULL CHECK (state IN ('requested', 'claimed', 'started', 'retrying', 'ok',
+        'failed', 'timed_out', 'abandoned', 'skipped')),
     manual boolean NOT NULL DEFAULT false,
     term bigint,
     attempt integer NOT NULL DEFAULT 0,
@@ -21,14 +21,17 @@ CREATE INDEX IF NOT EXISTS tenure_ledger_time
     ON @schema@.tenure_ledger (election, scheduled_ms);
 CREATE INDEX IF NOT EXISTS tenure_ledger_open
     ON @schema@.tenure_ledger (election, scheduled_ms)
-    WHERE state IN ('requested', 'claimed', 'started');
+    WHERE state IN ('requested', 'claimed', 'started', 'retrying');
 
--- How far each job has got, and the schedule that it is due by. Trimming does not touch it.
+-- How far each job has got, and the schedule that it is due by. Trimming does not touch it. People
+-- pause a job, since `paused_ms`, or had it count anew from `anew_ms` on.
 CREATE TABLE IF NOT EXISTS @schema@.tenure_ledger_job (
     election text NOT NULL,
     job text NOT NULL,
     latest_ms bigint NOT NULL,
     schedule text,
+    paused_ms bigint,
+    anew_ms bigint,
     PRIMARY KEY (election, job)
 ) WITH (fillfactor = 40);
 
@@ -74,6 +77,7 @@ DECLARE
     v_runs boolean;
     v_latest bigint;
     v_new bigint[];
+    v_paused text[];
 BEGIN
     PERFORM @schema@.tenure_durably();
     BEGIN
@@ -85,10 +89,17 @@ BEGIN
     -- Claims of ticks that nobody knows yet, nearly all there are, are taken all at once: a
     -- thousand jobs may be due in one second, and each waits for its claim.
     IF NOT v_stale AND 'claim' = ANY (p_verb) THEN
+        -- Locked, so that nothing is claimed of a job once the call that pauses it has returned.
+        SELECT array_agg(j.job) INTO v_paused FROM (
+            SELECT t.job, t.paused_ms FROM @schema@.tenure_ledger_job AS t
+            WHERE t.election = p_election AND t.job = ANY (p_job)
+            ORDER BY t.job COLLATE "C" FOR NO KEY UPDATE
+        ) AS j WHERE j.paused_ms IS NOT NULL;
         WITH claim AS MATERIALIZED (
             SELECT u.job, u.at, u.place FROM unnest(p_verb, p_job, p_at) WITH ORDINALITY
                 AS u (verb, job, at, place)
-            WHERE u.verb = 'claim' ORDER BY u.job COLLATE "C", u.at
+            WHERE u.verb = 'claim' AND u.job <> ALL (coalesce(v_paused, '{}'))
+            ORDER BY u.job COLLATE "C", u.at
         ), new AS (
             INSERT INTO @schema@.tenure_ledger AS t
                 (election, job, scheduled_ms, state, term, attempt, claimed_ms)
@@ -126,7 +137,7 @@ BEGIN
         IF s.verb = 'trim' THEN
             DELETE FROM @schema@.tenure_ledger AS t
             WHERE t.election = p_election AND t.job = s.job
-                AND t.state NOT IN ('requested', 'claimed', 'started')
+                AND t.state NOT IN ('requested', 'claimed', 'started', 'retrying')
                 AND t.scheduled_ms <= (
                     SELECT k.scheduled_ms FROM @schema@.tenure_ledger AS k
                     WHERE k.election = p_election AND k.job = s.job
@@ -167,17 +178,26 @@ BEGIN
                     AND t.job = s.job AND t.scheduled_ms = s.at)
                 THEN
                     mark := 'busy';
+                ELSIF s.verb = 'claim' AND s.job = ANY (v_paused) THEN
+                    mark := 'paused';
                 END IF;
             ELSIF s.verb = 'claim' THEN
-                -- Somebody knows the tick, or it would have been claimed above.
+                -- Somebody knows the tick, or its job is paused.
                 IF r.state = 'claimed' AND v_ours THEN
                     mark := 'done';
                     attempt := r.attempt;
-                ELSIF r.state = 'requested' OR v_runs AND NOT v_ours AND s.word = 'again' THEN
+                ELSIF NOT (r.state IN ('requested', 'retrying')
+                    OR v_runs AND NOT v_ours AND coalesce(s.word = 'again', false))
+                THEN
+                    mark := 'refused';
+                ELSIF NOT r.manual AND s.job = ANY (v_paused) THEN
+                    mark := 'paused';
+                ELSE
                     mark := 'done';
                     attempt := r.attempt + 1;
                     UPDATE @schema@.tenure_ledger AS t SET state = 'claimed', term = p_term,
-                        attempt = r.attempt + 1, claimed_ms = v_now, started_ms = NULL
+                        attempt = r.attempt + 1, claimed_ms = v_now, started_ms = NULL,
+                        ended_ms = NULL, code = NULL
                     WHERE t.election = p_election AND t.job = s.job AND t.scheduled_ms = s.at;
                     IF NOT r.manual THEN
                         v_latest := s.at;
@@ -198,6 +218,15 @@ BEGIN
                     SET state = s.word, code = s.code, ended_ms = v_now
                     WHERE t.election = p_election AND t.job = s.job AND t.scheduled_ms = s.at;
                 END IF;
+            ELSIF s.verb = 'retry' THEN
+                IF v_ours AND r.attempt = s.attempt AND r.state = 'retrying' THEN
+                    mark := 'done';
+                ELSIF v_runs AND v_ours AND r.attempt = s.attempt THEN
+                    mark := 'done';
+                    UPDATE @schema@.tenure_ledger AS t
+                    SET state = 'retrying', code = s.code, ended_ms = v_now
+                    WHERE t.election = p_election AND t.job = s.job AND t.scheduled_ms = s.at;
+                END IF;
             ELSIF s.verb = 'confirm' THEN
                 IF r.state = 'ok' AND r.attempt = s.attempt THEN
                     mark := 'done';
@@ -210,7 +239,7 @@ BEGIN
                 attempt := r.attempt;
                 IF r.state = 'abandoned' THEN
                     mark := 'done';
-                ELSIF r.state = 'requested' OR v_runs AND NOT v_ours THEN
+                ELSIF r.state IN ('requested', 'retrying') OR v_runs AND NOT v_ours THEN
                     mark := 'done';
                     UPDATE @schema@.tenure_ledger AS t SET state = 'abandoned', ended_ms = v_now
                     WHERE t.election = p_election AND t.job = s.job AND t.scheduled_ms = s.at;
@@ -228,7 +257,8 @@ BEGIN
 END
 $tenure$;
 
--- Asks for a job to run now; returns the instant that names the tick.
+-- Asks for a job to run now; returns the instant that names the tick. Never at a whole second: a
+-- schedule has those.
 CREATE OR REPLACE FUNCTION @schema@.tenure_cron_request(p_election text, p_job text)
 RETURNS bigint
 LANGUAGE plpgsql
@@ -239,6 +269,9 @@ DECLARE
 BEGIN
     PERFORM @schema@.tenure_durably();
     LOOP
+        IF v_at % 1000 = 0 THEN
+            v_at := v_at + 1;
+        END IF;
         INSERT INTO @schema@.tenure_ledger (election, job, scheduled_ms, state, manual)
         VALUES (p_election, p_job, v_at, 'requested', true)
         ON CONFLICT (election, job, scheduled_ms) DO NOTHING;
@@ -247,6 +280,40 @@ BEGIN
         END IF;
         v_at := v_at + 1;
     END LOOP;
+END
+$tenure$;
+
+-- What becomes of a job from now on: `pause`, `resume` or `from_now`. Returns whether it is known.
+-- Only a clock that was ahead has got further than `p_ahead_ms` from now.
+CREATE OR REPLACE FUNCTION @schema@.tenure_cron_steer(
+    p_election text, p_job text, p_verb text, p_ahead_ms bigint
+) RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $tenure$
+DECLARE
+    v_now bigint := @schema@.tenure_unix_ms(clock_timestamp());
+    v_known boolean;
+BEGIN
+    PERFORM @schema@.tenure_durably();
+    UPDATE @schema@.tenure_ledger_job AS j SET
+        latest_ms = CASE
+            WHEN p_verb = 'from_now' AND j.latest_ms > v_now + p_ahead_ms THEN v_now
+            WHEN p_verb = 'resume' AND j.paused_ms IS NOT NULL THEN greatest(j.latest_ms, v_now)
+            ELSE j.latest_ms END,
+        anew_ms = CASE WHEN p_verb = 'from_now' AND j.latest_ms > v_now + p_ahead_ms THEN v_now
+            ELSE j.anew_ms END,
+        paused_ms = CASE p_verb WHEN 'pause' THEN coalesce(j.paused_ms, v_now)
+            WHEN 'resume' THEN NULL ELSE j.paused_ms END
+    WHERE j.election = p_election AND j.job = p_job;
+    v_known := FOUND;
+    IF p_verb = 'from_now' AND v_known THEN
+        -- What a clock that was ahead has left behind.
+        DELETE FROM @schema@.tenure_ledger AS t
+        WHERE t.election = p_election AND t.job = p_job AND t.scheduled_ms > v_now + p_ahead_ms
+            AND t.state NOT IN ('requested', 'claimed', 'started', 'retrying');
+    END IF;
+    RETURN v_known;
 END
 $tenure$;
 

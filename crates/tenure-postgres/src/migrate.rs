@@ -19,7 +19,7 @@ use crate::shape::{self, Difference};
 use crate::{AdvisoryStore, PostgresStore};
 
 /// All migrations, in order. What was published is never edited: a change is a new file.
-const MIGRATIONS: [(i32, &str); 10] = [
+const MIGRATIONS: [(i32, &str); 9] = [
     (1, include_str!("../migrations/0001_init.sql")),
     (2, include_str!("../migrations/0002_rules.sql")),
     (3, include_str!("../migrations/0003_table_clients.sql")),
@@ -29,7 +29,6 @@ const MIGRATIONS: [(i32, &str); 10] = [
     (7, include_str!("../migrations/0007_ledger.sql")),
     (8, include_str!("../migrations/0008_advisory.sql")),
     (9, include_str!("../migrations/0009_rpc.sql")),
-    (10, include_str!("../migrations/0010_jobs.sql")),
 ];
 
 /// What comes before the first of them, and what is tried after the last.
