@@ -2,7 +2,7 @@
 //! typed Python over it.
 //!
 //! What goes on in Rust is an [`Op`](op::Op): a future that the event loop of the caller polls, on
-//! its own thread. Whoever wakes it writes to a file descriptor that the loop waits for. So no
+//! its own thread. What wakes it writes to a file descriptor that the loop waits for. So no
 //! thread of tenure ever touches the interpreter, and a loop that is blocked answers no bell.
 
 mod call;

@@ -28,7 +28,7 @@ impl JobProgress {
 /// anything. Clocks differ by less: what was run in that time must not be run again.
 pub const STEER_AHEAD_MS: i64 = 60_000;
 
-/// What somebody wants to become of a job, whoever leads.
+/// What somebody wants to become of a job, on any instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Steer {

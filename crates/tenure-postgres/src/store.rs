@@ -132,7 +132,7 @@ impl PostgresStore {
         Ok(differs.iter().map(|differs| differs.says(&config.names)).collect())
     }
 
-    /// What [`migrate`](Self::migrate) does, as one statement of SQL for whoever owns the schema.
+    /// What [`migrate`](Self::migrate) does, as one statement of SQL for the owner of the schema.
     pub fn migration_sql(&self) -> String {
         migrate::script(&self.0.config)
     }

@@ -66,7 +66,7 @@ pub enum Fault {
     DropTellsNobody,
     /// Candidate: the name of an election whose handles are gone stays taken.
     NameStaysTaken,
-    /// Election: whoever campaigned and went is still counted.
+    /// Election: a campaigner that has gone is still counted.
     ExitForgotten,
     /// Feeds: the loss is left out.
     FeedLosesLoss,

@@ -51,7 +51,7 @@ export interface LeaderElector {
   start(): Promise<void>;
   /** Returns its clients to the pool first. Never rejects. */
   stop(): Promise<void>;
-  /** Sends JSON to whoever leads; works without a start. */
+  /** Sends JSON to the leader; works without a start. */
   notify(payload: unknown, channelName: string): Promise<void>;
   isLeader(): boolean;
 }

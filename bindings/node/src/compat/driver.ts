@@ -91,7 +91,7 @@ export class Driver {
     this.answered = new Promise((resolve) => (this.firstAnswer = resolve));
   }
 
-  /** May something be started? No I/O; whoever got a true is given the drain after a loss. */
+  /** May something be started? No I/O. After a loss, the drain is kept for work that got a true. */
   isLeader(): boolean {
     return this.engine.handle(this.clock(), ["ask"])[0]![1] as boolean;
   }
@@ -223,7 +223,7 @@ export function quietly(run: () => void): void {
   try {
     run();
   } catch {
-    // Whoever is told has a problem of its own.
+    // A listener that fails has a problem of its own.
   }
 }
 

@@ -79,7 +79,7 @@ export function createLeader(client: any, options: LeaderOptions = {}): Leader {
       },
       unref: true,
     },
-    // Counting is no work: whoever was told "you lead" still has the drain.
+    // Counting is no work: those who were told "you lead" still have the drain.
     { failClosed: true, hasLose: false },
   );
   void driver.start();

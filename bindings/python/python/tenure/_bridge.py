@@ -1,6 +1,6 @@
 """Between an event loop and what goes on in native code.
 
-An operation is polled on the loop's own thread. Whoever wakes it writes to a file descriptor that
+An operation is polled on the loop's own thread. What wakes it writes to a file descriptor that
 the loop waits for. So a loop that is blocked polls nothing, and answers no bell: no lease is kept
 for it. And no thread of tenure's ever touches the interpreter.
 """

@@ -177,7 +177,7 @@ class Reign:
             self.lost._set("resigned")
 
     def __del__(self) -> None:
-        # Perhaps on another thread. Whoever waits for the loss must not hold the reign.
+        # Perhaps on another thread. A task that waits for the loss must not hold the reign.
         watches, loop = getattr(self, "_watches", None), getattr(self, "_loop", None)
         if watches and loop is not None and not self._closed:
             self._native.drop()

@@ -54,7 +54,7 @@ class _Thread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
-            # Whoever waits for something here is told that it does not come.
+            # Those who wait for something here are told that it does not come.
             left = asyncio.all_tasks(self.loop)
             for task in left:
                 task.cancel()

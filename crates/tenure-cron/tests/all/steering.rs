@@ -74,7 +74,7 @@ fn retry_in(event: &CronEvent) -> Option<Option<Duration>> {
     }
 }
 
-/// At most once: a run that is known to have ended may be tried again, by whoever leads then.
+/// At most once: a run that is known to have ended may be tried again, by the leader at that time.
 #[tokio::test]
 async fn the_next_leader_goes_on_with_retries() {
     let world = World::new();
@@ -141,7 +141,7 @@ async fn nothing_begins_in_a_pause_but_what_is_asked_for_and_all_of_it_is_accoun
     let before = world.ran().len();
     world.pass_for(Duration::from_secs(5)).await;
     assert_eq!(world.ran().len(), before, "it ran in a pause");
-    // It holds whoever leads.
+    // It holds for every leader.
     one.die();
     let two = world.start("b", vec![job()]);
     world.pass_until("the next leader", || two.leads()).await;

@@ -130,7 +130,7 @@ pub(crate) struct OneJob {
     pub(crate) election: Option<String>,
 }
 
-/// Keep a job from running, whoever leads, until it is resumed
+/// Keep a job from running, on any instance, until it is resumed
 ///
 /// When this returns, no run of its schedule begins any more, and no retry. What runs goes on, and
 /// `tenure cron trigger` still works. What comes due meanwhile is left out.

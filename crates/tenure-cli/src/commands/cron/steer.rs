@@ -1,4 +1,4 @@
-//! `tenure cron pause`, `resume` and `from-now`: what becomes of a job, whoever leads.
+//! `tenure cron pause`, `resume` and `from-now`: what becomes of a job, on any instance.
 
 use serde_json::json;
 use tenure_core::{LedgerExt as _, Steer};
