@@ -189,4 +189,6 @@ const EXPECTED: &[(Break, &str)] = &[
     (Break::StaysBusyAfterADroppedCall, "a dropped call does not stop the store"),
     (Break::WritesHalfBeforeItWaits, "a dropped call leaves each op done or not"),
     (Break::Panics, "a held lease shows its holder and what remains"),
+    (Break::ForgetsTermsToo, "an election that was forgotten keeps its term"),
+    (Break::ForgetsWhatIsLed, "an election that was forgotten keeps its term"),
 ];

@@ -74,6 +74,8 @@ pub(crate) enum Break {
     StaysBusyAfterADroppedCall,
     WritesHalfBeforeItWaits,
     Panics,
+    ForgetsTermsToo,
+    ForgetsWhatIsLed,
 }
 
 #[derive(Default)]
@@ -90,6 +92,14 @@ struct Election {
     last: Option<Term>,
     held: Option<Held>,
     released: Option<Held>,
+    /// The last term when it was forgotten.
+    forgotten: Option<Option<Term>>,
+}
+
+impl Election {
+    fn is_known(&self) -> bool {
+        self.last.is_some() && self.forgotten != Some(self.last)
+    }
 }
 
 #[derive(Clone)]
@@ -476,7 +486,7 @@ impl Store for Model {
     }
 
     fn elections(&self) -> Option<&dyn Elections> {
-        None
+        Some(self)
     }
 
     fn witness(&self) -> Option<&dyn Witness> {
@@ -489,6 +499,34 @@ impl Store for Model {
 
     fn migrate(&self) -> Option<&dyn Migrate> {
         None
+    }
+}
+
+impl Elections for Model {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Name>, Error>> {
+        let data = self.data.lock().unwrap();
+        let known = data.elections.iter().filter(|(_, election)| election.is_known());
+        let names = known.map(|(name, _)| Name::new(name.as_str())).collect();
+        Box::pin(std::future::ready(names))
+    }
+
+    fn forget<'a>(&'a self, election: &'a Name) -> BoxFuture<'a, Result<Forgotten, Error>> {
+        let mut data = self.data.lock().unwrap();
+        let known = data.elections.get_mut(&self.key(election)).filter(|it| it.is_known());
+        let done = match known {
+            None => Forgotten::NotKnown,
+            Some(it) if self.held(it, None).is_some() && !self.is(Break::ForgetsWhatIsLed) => {
+                Forgotten::Led
+            }
+            Some(it) => {
+                if self.is(Break::ForgetsTermsToo) {
+                    it.last = None;
+                }
+                it.forgotten = Some(it.last);
+                Forgotten::Done
+            }
+        };
+        Box::pin(std::future::ready(Ok(done)))
     }
 }
 
