@@ -1,7 +1,7 @@
 //! The native part of the Python package `tenure`: a small surface, with everything pleasant in
 //! typed Python over it.
 //!
-//! What goes on in Rust is an [`Op`](op::Op): a future that the event loop of the caller polls, on
+//! What goes on in Rust is an `Op`: a future that the event loop of the caller polls, on
 //! its own thread. What wakes it writes to a file descriptor that the loop waits for. So no
 //! thread of tenure ever touches the interpreter, and a loop that is blocked answers no bell.
 
