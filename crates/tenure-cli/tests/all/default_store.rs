@@ -49,13 +49,20 @@ fn in_a_container_the_default_store_is_said_to_be_the_containers_alone() {
     assert!(!done.err.contains("on this machine"), "{done:?}");
 }
 
+/// Copies `tenure`. Another program does it: what this process has open to write, a child that
+/// another test starts meanwhile has open, too, and then nobody can run the copy.
+fn copy_program(to: &str) {
+    let copied = Command::new("cp").arg(tenure()).arg(to).status().unwrap();
+    assert!(copied.success());
+}
+
 /// Runs `tenure` as a user whom permissions mean something to.
 fn as_nobody(place: &Place, args: &[&str]) -> Done {
     let mut command = place.command(args);
     if rustix::process::geteuid().is_root() {
         // The binary may be where only root can reach it.
         let binary = place.path("tenure");
-        fs::copy(tenure(), &binary).unwrap();
+        copy_program(&binary);
         let mut other = Command::new(binary);
         other.args(args).env("TENURE_STORE", place.url()).uid(NOBODY).gid(NOBODY);
         command = other;

@@ -75,10 +75,13 @@ fn without_elections_it_watches_all_that_the_store_knows() {
     assert_eq!(place.run(&["run", "one", "--", "true"]).code, 0);
     assert_eq!(place.run(&["run", "two", "--", "true"]).code, 0);
     let instance = Instance::start(&place, "watcher", &[]);
-    let elections = instance.get("/elections").json()["elections"].clone();
-    let names: Vec<&str> =
-        elections.as_array().unwrap().iter().map(|e| e["election"].as_str().unwrap()).collect();
-    assert_eq!(names, ["one", "two"]);
+    // It answers before it has read the list.
+    eventually("it watches both", || {
+        let elections = instance.get("/elections").json()["elections"].clone();
+        let names: Vec<&str> =
+            elections.as_array().unwrap().iter().map(|e| e["election"].as_str().unwrap()).collect();
+        (names == ["one", "two"]).then_some(())
+    });
     assert_eq!(instance.get("/leader/one").status, 503, "it takes no part");
 }
 
