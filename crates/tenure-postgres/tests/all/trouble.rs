@@ -244,7 +244,8 @@ async fn needs_postgres_hints_come_back_after_their_connection_was_ended() {
     let admin = place.session().await;
     // Not the one that is opened to see whether notifications are heard.
     let end = "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity \
-               WHERE (query LIKE 'LISTEN%' OR query LIKE '%.tenure\\_%') \
+               WHERE (query LIKE 'LISTEN%' OR query LIKE '%.tenure\\_%' \
+               OR query LIKE '%tcp_user_timeout%') \
                AND application_name = 'hints-' || current_schema()";
     let mut ended = now();
     for seq in 1..=7 {
