@@ -66,7 +66,8 @@ async fn needs_postgres_a_server_without_a_connection_left_keeps_its_leader_by_a
     let url = server.url("app");
     let leaders = group(&url, 1).await;
     let first = leaders.leads_within(PATIENCE).await;
-    let listens = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'LISTEN%')";
+    let listens = "SELECT EXISTS (SELECT FROM pg_stat_activity \
+                   WHERE query ~ '^(LISTEN|SELECT pg_catalog.set_config)')";
     until("it listens", || async { admin.truth(listens).await }).await;
     let mut taken = Vec::new();
     while let Ok((client, connection)) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await

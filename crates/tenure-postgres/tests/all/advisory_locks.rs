@@ -57,7 +57,8 @@ async fn needs_postgres_a_foreign_holder_is_polled_for() {
         tenure::Election::builder("5", store).ttl(Duration::from_secs(3)).build().unwrap();
     election.start().await.unwrap();
     // Until then it looks again by itself, because it may have missed something.
-    until("it listens", || async { database.sessions("query LIKE 'LISTEN%'").await == 1 }).await;
+    let listens = "query ~ '^(LISTEN|SELECT pg_catalog.set_config)'";
+    until("it listens", || async { database.sessions(listens).await == 1 }).await;
     real_wait(Duration::from_millis(300)).await;
     assert!(!election.is_leader());
     drop(plain);

@@ -195,7 +195,8 @@ async fn needs_postgres_the_end_of_its_session_ends_a_reign_at_once() {
     let election = election(&database.url, "a", Duration::from_secs(60));
     let reign = election.campaign().await.unwrap();
     let term = reign.term();
-    until("it listens", || async { database.sessions("query LIKE 'LISTEN%'").await == 1 }).await;
+    let listens = "query ~ '^(LISTEN|SELECT pg_catalog.set_config)'";
+    until("it listens", || async { database.sessions(listens).await == 1 }).await;
     let admin = database.session().await;
     let end = "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_locks \
                WHERE locktype = 'advisory' AND objsubid = 1 AND database = \
