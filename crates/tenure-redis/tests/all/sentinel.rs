@@ -266,13 +266,18 @@ async fn needs_redis_connections_that_wait_for_replicas_are_replaced_together() 
     let config = set.config().with_settle(Settle::Off).with_wait_replicas(1);
     let store = config.open().unwrap();
     let players: Vec<_> = (0..5).map(|i| player(&format!("jobs {i}"), "a", TTL * 5)).collect();
-    let taken = players.iter().map(|player| player.takes(&store, 1));
-    let terms: Vec<_> = futures_util::future::join_all(taken).await;
     let primary = &set.servers[set.primary()];
+    let replicas: Vec<_> = set.servers.iter().filter(|server| server.port != primary.port).collect();
+    // Nobody confirms, so each of the five waits on a connection of its own.
+    replicas.iter().for_each(|replica| replica.signal(Signal::STOP));
+    let asked = players.iter().map(|player| player.acquire(&store, 1));
+    futures_util::future::join_all(asked).await.into_iter().for_each(|reply| drop(unknown(reply)));
+    replicas.iter().for_each(|replica| replica.signal(Signal::CONT));
+    let term = players[0].takes(&store, 2).await.term;
     let killed = primary.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     let killed: u32 = killed.trim_start_matches(':').parse().unwrap();
     assert!(killed >= 5, "{killed}");
-    let (player, term) = (&players[0], terms[0].term);
+    let player = &players[0];
     unknown(player.renew(&store, term).await);
     granted(player.renew(&store, term).await);
 }
