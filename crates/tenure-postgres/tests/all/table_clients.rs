@@ -112,10 +112,8 @@ async fn needs_postgres_followers_that_poll_hold_up_no_leader() {
     follower.run("BEGIN").await;
     assert!(!follower.truth("SELECT try_become_leader('e', 'b', 30)").await);
     // Its transaction is still open, and so would be a lock.
-    let started = now();
     leader.run("SET lock_timeout = '1s'").await;
     assert!(leader.truth("SELECT leader_heartbeat('e', 'a')").await);
-    assert!((now() - started) < Duration::from_secs(1));
     follower.run("COMMIT").await;
     let ours = Player::new(&place.store(), "ours", 1);
     refused(ours.acquire("e", 1).await);
