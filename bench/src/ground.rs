@@ -58,8 +58,12 @@ impl Ground {
         if engine == Engine::Redis {
             block_on(settled(&url))?;
         }
-        let election = format!("bench-{}", BootClock::time().as_nanos());
-        Ok(Ground { engine, election, url, directory })
+        Ok(Ground { engine, election: new_name(), url, directory })
+    }
+
+    /// A server of the bench's own, as it is.
+    pub(crate) fn at(engine: Engine, url: String) -> Result<Ground> {
+        Ok(Ground { engine, election: new_name(), url, directory: fleet::scratch()? })
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -75,6 +79,11 @@ impl Ground {
     pub(crate) fn plain_url(&self) -> String {
         self.url.replacen("postgres+advisory://", "postgres://", 1)
     }
+}
+
+/// A name that no other bench uses.
+fn new_name() -> String {
+    format!("bench-{}", BootClock::time().as_nanos())
 }
 
 /// A server that was just started settles before its first grant; that is not what is measured.

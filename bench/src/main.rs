@@ -7,6 +7,7 @@ mod candidate;
 mod cron;
 mod crowd;
 mod fleet;
+mod fresh;
 mod ground;
 mod handle;
 mod handover;
@@ -212,6 +213,16 @@ const BENCHES: &[Bench] = &[
         name: "first_leader_of_a_new_election_on_redis",
         about: "`tenure campaign` under a new name on a server that already serves tenure.",
         run: || start::first_leader(Redis, 50.0),
+    },
+    Bench {
+        name: "first_leader_on_a_fresh_redis",
+        about: "`tenure run`, ttl 30 s, on ten servers that are up for a minute and never saw it.",
+        run: fresh::first_leader_after_a_minute,
+    },
+    Bench {
+        name: "redis_restarts_without_data",
+        about: "Three `tenure campaign`, ttl 3 s, 10 rounds: the server is killed and starts anew.",
+        run: fresh::leader_after_a_restart,
     },
     Bench {
         name: "leader_route_beside_a_bare_route",

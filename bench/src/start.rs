@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tenure::{BootClock, Time};
@@ -41,18 +42,14 @@ pub(crate) fn says_now() -> Result<bool> {
 pub(crate) fn starts_a_command() -> Result<Section> {
     let tenure = fleet::tenure()?;
     let ground = Ground::new(Engine::Sqlite)?;
-    let directory = ground.directory();
     let mut raw = Yardstick::new(&ground)?;
     let mut took = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         interrupt::check()?;
         raw.measure()?;
-        let began = BootClock::time();
-        let mut running = run(&tenure, directory, NOW)?;
-        took.push(running.told_time()? - began);
-        ensure!(running.process.wait()?.success(), "tenure run failed");
+        took.push(until_a_command_runs(&tenure, &ground.url)?);
     }
-    let mut running = run(&tenure, directory, STAY)?;
+    let mut running = Running::start(&tenure, &ground.url, STAY)?;
     running.told_time()?;
     let resident = resident_mb(&running.process.0.id().to_string())?;
     let helpers = guardians(running.process.0.id())?;
@@ -100,6 +97,15 @@ pub(crate) fn first_leader(engine: Engine, bar: f64) -> Result<Section> {
     Ok(section)
 }
 
+/// From the start of a process until its command runs, on this store.
+pub(crate) fn until_a_command_runs(tenure: &Path, store: &str) -> Result<Duration> {
+    let began = BootClock::time();
+    let mut running = Running::start(tenure, store, NOW)?;
+    let took = running.told_time()? - began;
+    ensure!(running.process.wait()?.success(), "tenure run failed");
+    Ok(took)
+}
+
 /// A `tenure run`, and what its command says.
 struct Running {
     process: Ended,
@@ -107,33 +113,31 @@ struct Running {
 }
 
 impl Running {
+    fn start(tenure: &Path, store: &str, part: &str) -> Result<Running> {
+        let mut child = Command::new(tenure)
+            .args(["run", "bench", "--once", "--quiet", "--store", store, "--"])
+            .arg(env::current_exe()?)
+            .arg(part)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("can't start the tenure command")?;
+        let output = child.stdout.take().context("it has no output")?;
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let _gone = sender.send(line);
+            }
+        });
+        Ok(Running { process: Ended(child), lines })
+    }
+
     /// The instant that the command told.
     fn told_time(&self) -> Result<Time> {
         let line = self.lines.recv_timeout(LIMIT).context("the command said nothing")?;
         let nanos = line.trim().parse().with_context(|| format!("the command said {line:?}"))?;
         Ok(Time::from_nanos(nanos))
     }
-}
-
-fn run(tenure: &Path, directory: &Path, part: &str) -> Result<Running> {
-    let mut child = Command::new(tenure)
-        .args(["run", "bench", "--once", "--quiet", "--store"])
-        .arg(format!("sqlite:{}", directory.join("tenure.db").display()))
-        .arg("--")
-        .arg(env::current_exe()?)
-        .arg(part)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("can't start the tenure command")?;
-    let output = child.stdout.take().context("it has no output")?;
-    let (sender, lines) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            let _gone = sender.send(line);
-        }
-    });
-    Ok(Running { process: Ended(child), lines })
 }
 
 /// The memory of the guardians among a process's children.

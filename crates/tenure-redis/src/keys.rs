@@ -154,6 +154,11 @@ impl Keys {
 }
 
 impl ElectionKeys {
+    /// Where the last term stays when the election is forgotten.
+    pub(crate) fn kept(&self) -> String {
+        format!("{}:kept", self.companion)
+    }
+
     /// Where the last release of a candidate is remembered (C2).
     pub(crate) fn released(&self, candidate: &CandidateId) -> String {
         self.released_by(candidate.as_str())
@@ -267,6 +272,8 @@ mod tests {
             assert_eq!(all.election_of(&keys.lease), None);
             let released = keys.released(&CandidateId::new("x", 1).unwrap());
             assert_eq!(all.election_of(&released), None);
+            assert_eq!(all.election_of(&keys.kept()), None, "it was forgotten");
+            assert_eq!(hashed(&keys.lease), hashed(&keys.kept()), "{name}");
         }
         assert_eq!(keys("p:", "a").companion, "p:{p:a}:tenure");
         for key in ["{p:a}:tenure", "{q:a}:tenure", "p:{q:a}:tenure", "q:{p:a}:tenure"] {

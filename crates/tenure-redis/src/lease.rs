@@ -25,10 +25,10 @@ pub(crate) fn call(op: &Op, keys: &Keys, settle: Settle) -> Result<Call, Error> 
     let of = keys.of(op.election())?;
     let call = match op {
         Op::Acquire { candidate, seq, above, floor, ttl, metadata, .. } => {
-            let released = of.released(candidate);
+            let (released, kept) = (of.released(candidate), of.kept());
             Call {
                 kind: Kind::Acquire,
-                keys: vec![of.lease, of.companion, released],
+                keys: vec![of.lease, of.companion, released, kept],
                 args: vec![
                     candidate.to_string(),
                     seq.to_string(),
@@ -59,11 +59,14 @@ pub(crate) fn call(op: &Op, keys: &Keys, settle: Settle) -> Result<Call, Error> 
                 ],
             }
         }
-        Op::Read { .. } => Call {
-            kind: Kind::Read,
-            keys: vec![of.lease, of.companion],
-            args: vec![settle_for(settle, Duration::ZERO)],
-        },
+        Op::Read { .. } => {
+            let kept = of.kept();
+            Call {
+                kind: Kind::Read,
+                keys: vec![of.lease, of.companion, kept],
+                args: vec![settle_for(settle, Duration::ZERO)],
+            }
+        }
         Op::Ask { election, term } => Call {
             kind: Kind::Ask,
             keys: vec![of.lease, of.companion],

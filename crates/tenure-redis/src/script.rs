@@ -14,6 +14,7 @@ pub(crate) enum Kind {
     Release,
     Read,
     Ask,
+    Forget,
     Hello,
     Ledger,
     LedgerRequest,
@@ -31,7 +32,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const COUNT: usize = 19;
+    const COUNT: usize = 20;
 
     fn code(self) -> &'static str {
         CODE[self as usize]
@@ -49,7 +50,7 @@ impl Kind {
             Kind::LedgerRequest | Kind::LedgerSteer => Local::Channel,
             Kind::MailNotify | Kind::MailPost | Kind::MailExhume => Local::Publish,
             Kind::Hello => Local::MarkerAlone,
-            Kind::Renew | Kind::Ledger | Kind::LedgerRead => Local::Nothing,
+            Kind::Renew | Kind::Forget | Kind::Ledger | Kind::LedgerRead => Local::Nothing,
             Kind::Once | Kind::OnceRead => Local::Nothing,
             Kind::MailTake | Kind::MailAcknowledge | Kind::MailBacklog | Kind::MailDead => {
                 Local::Nothing
@@ -87,6 +88,7 @@ const CODE: [&str; Kind::COUNT] = [
     with_common!("lua/release.lua"),
     with_common!("lua/read.lua"),
     with_common!("lua/ask.lua"),
+    with_common!("lua/forget.lua"),
     include_str!("lua/hello.lua"),
     with_common!("lua/ledger.lua"),
     with_common!("lua/ledger_request.lua"),
@@ -207,6 +209,7 @@ mod tests {
             (Kind::Release, "late release"),
             (Kind::Read, "Changes nothing"),
             (Kind::Ask, "'asked', '1'"),
+            (Kind::Forget, "its last term stays"),
             (Kind::Hello, "first call on each connection"),
             (Kind::Ledger, "steps of one term"),
             (Kind::LedgerRequest, "a job to run now"),

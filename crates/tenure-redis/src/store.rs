@@ -154,7 +154,7 @@ impl RedisStore {
         let of = self.0.keys.of(election)?;
         let released = candidates.into_iter().map(|candidate| of.released_by(candidate));
         let mut names: Vec<String> = released.collect();
-        names.extend([self.0.keys.marker(), of.lease, of.companion]);
+        names.extend([self.0.keys.marker(), of.kept(), of.lease, of.companion]);
         Ok(names)
     }
 

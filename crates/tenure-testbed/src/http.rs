@@ -74,7 +74,21 @@ fn read(mut stream: impl io::Read) -> io::Result<Answer> {
     let (head, body) = text.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     let status = status.ok_or(io::ErrorKind::InvalidData)?;
-    Ok(Answer { status, body: body.to_owned() })
+    let chunked = head.lines().any(|line| line.eq_ignore_ascii_case("transfer-encoding: chunked"));
+    let body = if chunked { without_chunks(body) } else { body.to_owned() };
+    Ok(Answer { status, body })
+}
+
+/// A body that came in pieces, each after a line with its length.
+fn without_chunks(mut rest: &str) -> String {
+    let mut body = String::new();
+    while let Some((length, more)) = rest.split_once("\r\n") {
+        let length = usize::from_str_radix(length.trim(), 16).unwrap_or(0);
+        let Some(piece) = more.get(..length).filter(|piece| !piece.is_empty()) else { break };
+        body += piece;
+        rest = more[length..].trim_start_matches("\r\n");
+    }
+    body
 }
 
 fn is_whole(bytes: &[u8]) -> bool {

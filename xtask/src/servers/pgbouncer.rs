@@ -89,6 +89,7 @@ fn ini(users: &str, port: u16, server_port: u16) -> String {
          unix_socket_dir =\n\
          auth_type = scram-sha-256\n\
          auth_file = {users}\n\
+         admin_users = {USER}\n\
          pool_mode = transaction\n\
          default_pool_size = 4\n\
          max_client_conn = 200\n"

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use tenure::{
     BootClock, CandidateId, Clock as _, Election, ElectionBuilder, Error, ErrorKind, Event, Events,
-    Leader, Name, Tenure,
+    Leader, Name, Tenure, Time,
 };
 use tenure_core::{Op, Reply, Secret, Sight, Store};
 use tokio::task::JoinSet;
@@ -47,6 +47,9 @@ const OPEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long a one-shot command waits for the store.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// How often people are told that a store still settles.
+const SETTLES_STILL: Duration = Duration::from_secs(60);
 
 /// How long the end waits for the last events to be told.
 const LAST_EVENTS: Duration = Duration::from_millis(500);
@@ -249,18 +252,11 @@ async fn narrate(
     out: Output,
     sentence: impl Fn(&Event) -> Option<String>,
 ) {
-    let (mut last, mut settling) = (String::new(), false);
+    let (mut last, mut settling) = (String::new(), SettlingNews::default());
     while let Some((at, event)) = events.next_at().await {
-        // While a store settles, it says so at each try, and in between that nobody leads.
-        let repeats = settling && matches!(event, Event::Settling { .. });
-        settling = match event {
-            Event::Settling { .. } => true,
-            Event::LeaderChanged { leader: None } => settling,
-            _ => false,
-        };
         if out.json {
             out.event(at, &name, &candidate, &event);
-        } else if repeats {
+        } else if !settling.is_news(at, &event) {
             continue;
         } else if let Some(sentence) = sentence(&event).filter(|sentence| *sentence != last) {
             // People need not be told the same thing at each try.
@@ -271,6 +267,30 @@ async fn narrate(
             }
             last = sentence;
         }
+    }
+}
+
+/// Tells people once that a store settles, and rarely again: it says so at each try, and what else
+/// happens in between (nobody leads, a new campaign begins) does not end it.
+#[derive(Default)]
+struct SettlingNews {
+    told: Option<Time>,
+}
+
+impl SettlingNews {
+    fn is_news(&mut self, at: Time, event: &Event) -> bool {
+        match event {
+            Event::Settling { .. } => {
+                let is_news = self.told.is_none_or(|told| at >= told + SETTLES_STILL);
+                if is_news {
+                    self.told = Some(at);
+                }
+                return is_news;
+            }
+            Event::Elected { .. } | Event::LeaderChanged { leader: Some(_) } => self.told = None,
+            _ => {}
+        }
+        true
     }
 }
 
@@ -319,4 +339,26 @@ fn odd_answer() -> Error {
 /// which the next leader is to be granted. Another signal ends it at once.
 async fn make_way(signals: &mut Signals) {
     let _interrupted = tokio::time::timeout(MAKE_WAY, signals.end()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_settles_is_told_of_once_and_rarely_again() {
+        let (mut news, left) = (SettlingNews::default(), Duration::from_secs(300));
+        let (at, settling) = (|s| Time::ZERO + Duration::from_secs(s), Event::Settling { left });
+        assert!(news.is_news(at(100), &settling));
+        // What comes between two tries is told, and ends nothing.
+        for event in [Event::Campaigning, Event::LeaderChanged { leader: None }] {
+            assert!(news.is_news(at(105), &event));
+            assert!(!news.is_news(at(110), &settling), "{event:?}");
+        }
+        assert!(news.is_news(at(160), &settling), "it goes on for so long");
+        assert!(!news.is_news(at(219), &settling));
+        // Somebody led in between: it is another time.
+        assert!(news.is_news(at(219), &Event::Elected { term: tenure::Term::FIRST }));
+        assert!(news.is_news(at(219), &settling));
+    }
 }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use ::metrics::Counter;
 use tenure::{BootClock, Clock as _, Reason, Tenure, Time};
 
 use super::presence::Presence;
 use super::runner::Runner;
+use super::serve::metrics;
 use super::{not_waited_for, note_default_store, open_or_end};
 use crate::args::OnExit;
 use crate::exit::{Exit, Failure};
@@ -40,7 +42,8 @@ pub(crate) async fn run(
     let runner = Runner::new(&options.candidacy, command, (choice, &opened), seen, out)?;
     let narration = runner.narrate();
     let (backoff, not_before) = (BACKOFF_MIN, Time::ZERO);
-    let mut reigns = Reigns { options, runner, runs: 0, backoff, not_before, patience };
+    let failures = metrics::command_failures(runner.election.name());
+    let mut reigns = Reigns { options, runner, runs: 0, failures, backoff, not_before, patience };
     let exit = reigns.campaign().await;
     reigns.runner.withdraw().await;
     narration.finish().await;
@@ -53,6 +56,8 @@ struct Reigns<'a> {
     runner: Runner<'a>,
     /// How often the command was started.
     runs: u64,
+    /// How often it failed by itself.
+    failures: Counter,
     backoff: Duration,
     not_before: Time,
     /// Until when the first turn to lead is waited for, unless for as long as it takes.
@@ -161,6 +166,9 @@ impl Reigns<'_> {
         }
         if lost {
             return Some(Next::Campaign);
+        }
+        if code != 0 {
+            self.failures.increment(1);
         }
         let how = how_it_ended(code);
         match (self.options.on_exit, code) {

@@ -17,6 +17,7 @@ mod drill;
 mod drill_servers;
 mod e2e;
 mod events;
+mod forget;
 mod guardian;
 mod hosts;
 mod messages;

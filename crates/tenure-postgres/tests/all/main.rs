@@ -30,6 +30,7 @@ mod moving;
 mod once;
 mod operations;
 mod pooler;
+mod postgrest;
 mod repairs;
 mod row_lock;
 mod rows;

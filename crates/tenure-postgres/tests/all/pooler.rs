@@ -1,5 +1,6 @@
 //! Through PgBouncer in transaction mode: everything but hints works, and nothing is wrong.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,13 @@ use crate::common::group::Group;
 use crate::common::{self, Place, Player, granted, real_wait, refused, until};
 
 const TTL: Duration = Duration::from_secs(2);
+
+/// Whether the pooler takes the next of its sessions for each transaction, or the last one again.
+pub(crate) async fn round_robin(pooler: &Pooler, on: bool) {
+    let (server, _) = pooler.url.rsplit_once('/').unwrap();
+    let console = common::Session::open(&format!("{server}/pgbouncer")).await;
+    console.run(&format!("SET server_round_robin = {}", i32::from(on))).await;
+}
 
 /// A schema behind the pooler, migrated through it; and the same one without the pooler.
 async fn behind(pooler: &Pooler) -> (Place, Place) {
@@ -24,7 +32,31 @@ async fn behind(pooler: &Pooler) -> (Place, Place) {
 #[tokio::test(flavor = "multi_thread")]
 async fn needs_postgres_the_store_works_behind_a_pooler_that_shares_sessions() {
     let pooler = Pooler::take();
-    let (place, direct) = behind(&pooler).await;
+    works(&pooler).await;
+}
+
+/// Then hardly two transactions of a client in a row have the same session.
+#[needs(postgres)]
+#[tokio::test(flavor = "multi_thread")]
+async fn needs_postgres_the_store_works_behind_a_pooler_that_turns_its_sessions_round() {
+    let pooler = Pooler::take();
+    round_robin(&pooler, true).await;
+    works(&pooler).await;
+    let mut sessions = BTreeSet::new();
+    let client = common::Session::open(&pooler.url).await;
+    for _ in 0..8 {
+        for row in client.client.simple_query("SELECT pg_backend_pid()").await.unwrap() {
+            if let tokio_postgres::SimpleQueryMessage::Row(row) = row {
+                sessions.insert(row.get(0).unwrap().to_owned());
+            }
+        }
+    }
+    assert!(sessions.len() > 1, "it does what was asked of it: {sessions:?}");
+    round_robin(&pooler, false).await;
+}
+
+async fn works(pooler: &Pooler) {
+    let (place, direct) = behind(pooler).await;
     // More clients than the pooler has sessions, all at once.
     let mut running = Vec::new();
     for number in 0..20_u128 {

@@ -35,7 +35,7 @@ fn answer(row: &Row) -> Answer {
 }
 
 /// A schema as Supabase would have it, and a session of its service role.
-async fn supabase(server: &str) -> (Place, Session) {
+pub(crate) async fn supabase(server: &str) -> (Place, Session) {
     let place = Place::empty(server);
     let (admin, schema) = (Session::open(server).await, &place.schema);
     admin.run(ROLES).await;
@@ -54,7 +54,7 @@ async fn supabase(server: &str) -> (Place, Session) {
 }
 
 /// The pieces of SQL in the guide, for this schema.
-fn guide(place: &Place) -> Vec<String> {
+pub(crate) fn guide(place: &Place) -> Vec<String> {
     let pieces = GUIDE.split("```sql\n").skip(1);
     pieces.map(|rest| rest.split("```").next().unwrap().replace("public.", &dot(place))).collect()
 }
@@ -64,7 +64,7 @@ fn dot(place: &Place) -> String {
 }
 
 /// Nothing but what the guide grants.
-async fn worker(place: &Place) -> Session {
+pub(crate) async fn worker(place: &Place) -> Session {
     let admin = place.session().await;
     let [_, revoke, grant] = &guide(place)[..] else { panic!("the guide has other pieces") };
     admin.run(&format!("{revoke} {grant}")).await;

@@ -1,10 +1,11 @@
--- KEYS: lease, companion, the release of this candidate, marker.
+-- KEYS: lease, companion, the release of this candidate, what is kept of an election that was
+-- forgotten, marker.
 -- ARGV: candidate, seq, above or '', floor or '', ttl in ms, metadata or '', settle in ms or 'off',
 -- and in a Cluster the marker, which is in another slot of this server.
 local candidate, seq, ttl, metadata = ARGV[1], ARGV[2], ARGV[5], ARGV[6]
 local above, floor = tonumber(ARGV[3]) or 0, tonumber(ARGV[4]) or 0
 
-local seen = look()
+local seen = look(KEYS[4])
 local released = redis.call('GET', KEYS[3])
 if seen.is_late then
   -- Nobody waits for longer than a ttl. A server that is full can't note that, and says so later.
@@ -16,7 +17,7 @@ end
 
 -- Not even the own term is granted again before the server has settled: what it remembers may be
 -- older than a reign that it forgot.
-local left, run = settling(KEYS[4] or ARGV[8], ARGV[7], seen, true)
+local left, run = settling(KEYS[5] or ARGV[8], ARGV[7], seen, true)
 if type(left) == 'table' then
   return left
 end
@@ -45,5 +46,5 @@ redis.call('HSET', KEYS[2], 'holder', candidate, 'term', term, 'seq', seq,
 -- While somebody leads, `volatile-*` must not evict the notes (R6).
 redis.call('PERSIST', KEYS[2])
 hold(candidate, ttl)
-local ran_out = not seen.holder and seen.noted and seen.noted ~= '' and seen.ttl
-return granted(term, false, ran_out or '')
+redis.call('DEL', KEYS[4])
+return granted(term, false, seen.ran_out and seen.ttl or '')

@@ -3,6 +3,10 @@
 
 local TERM_MAX = 9007199254740991
 
+-- How long the term of an election that nobody uses is kept. Then the clock keeps terms above it,
+-- unless it is ahead of the clock (R1).
+local UNUSED_MS = 30 * 24 * 3600 * 1000
+
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 
@@ -19,7 +23,8 @@ end
 -- for the holder that they name: a foreign client takes and frees it without touching them (R5).
 -- A key that vanished alone, deleted by hand or evicted, was never released: the candidate in the
 -- notes holds the lease up to its noted end (R6). A key that ran out vanishes just after that end.
-local function look()
+-- If an election was forgotten, its last term is in the key `kept`.
+local function look(kept)
   local notes = redis.call('HMGET', KEYS[2],
     'holder', 'term', 'ttl', 'seq', 'since', 'asked', 'metadata', 'ends')
   local seen = {
@@ -35,6 +40,11 @@ local function look()
     seen.ends, seen.is_late = math.min(ends, latest), ends > latest
   end
   seen.ours = seen.holder and seen.holder == seen.noted and seen.term and true
+  seen.ran_out = not seen.holder and seen.noted and seen.noted ~= '' and true
+  if kept and not seen.term then
+    local rest = redis.call('HMGET', kept, 'term', 'ttl', 'ran_out')
+    seen.term, seen.ttl, seen.ran_out = rest[1], rest[2], rest[3] == '1'
+  end
   return seen
 end
 

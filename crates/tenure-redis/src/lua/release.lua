@@ -1,6 +1,5 @@
 -- KEYS: lease, companion, the release of this candidate.
 -- ARGV: candidate, term or '', seq, memory in ms, election, channel of hints, how to publish.
-local UNUSED_MS = 30 * 24 * 3600 * 1000
 local seen = look()
 local named = ARGV[2] ~= ''
 local noted = seen.noted == ARGV[1] and seen.term and true
@@ -11,8 +10,7 @@ if vacates then
   -- First, and allowed on a full server. The term stays.
   redis.call('DEL', KEYS[1])
   redis.call('HDEL', KEYS[2], 'holder', 'ends')
-  -- An election that nobody uses is forgotten one day. Then the clock keeps terms above its last
-  -- one, unless that is ahead of the clock (R1).
+  -- An election that nobody uses is forgotten one day.
   if tonumber(seen.term) <= now then
     redis.call('PEXPIREAT', KEYS[2], text(now + UNUSED_MS))
   end

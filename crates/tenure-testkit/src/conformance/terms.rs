@@ -1,7 +1,7 @@
 //! Numbers that only ever rise (I2).
 
 use fastrand::Rng;
-use tenure_core::{ErrorKind, Forgotten, Reply, Term};
+use tenure_core::{ErrorKind, Forgotten, Post, Reply, StoreExt as _, Term};
 
 use super::arena::{Arena, Player, Stop, Verdict, Want, ensure, granted, is_held_by, skip};
 use super::cases;
@@ -142,7 +142,12 @@ async fn an_election_that_was_forgotten_keeps_its_term(arena: &Arena<'_>) -> Ver
         never => never?,
     };
     ensure!(never == Forgotten::NotKnown, "an election that never was is {never:?}");
-    let lists = async || -> Result<bool, Stop> { Ok(elections.list().await?.contains(name)) };
+    let lists = async || -> Result<bool, Stop> {
+        match elections.list().await {
+            Err(error) if error.kind() == ErrorKind::Denied => skip("this user may not list"),
+            list => Ok(list?.contains(name)),
+        }
+    };
     let mut last = None;
     for round in 0..2 {
         let term = granted("an acquire", a.acquire(Want::default()).await)?.term;
@@ -153,11 +158,32 @@ async fn an_election_that_was_forgotten_keeps_its_term(arena: &Arena<'_>) -> Ver
         ensure!(led == Forgotten::Led, "an election that is led was {led:?}");
         granted("a renewal by its leader", a.renew(term).await)?;
         granted("a release", a.release(Some(term)).await)?;
+        post(arena).await?;
         let done = elections.forget(name).await?;
         ensure!(done == Forgotten::Done, "an election that nobody leads was {done:?}");
         ensure!(!lists().await?, "it is listed after it was forgotten");
+        let waiting = waiting(arena).await?;
+        ensure!(waiting == 0, "{waiting} messages wait for the leader of a forgotten election");
+        let sight = arena.store.read(name).await?;
+        ensure!(sight.last_term == Some(term), "I2: {term} is forgotten: {:?}", sight.last_term);
         let again = elections.forget(name).await?;
         ensure!(again == Forgotten::NotKnown, "the second time it was {again:?}");
     }
     Ok(())
+}
+
+/// Leaves a message for the next leader, where the store keeps messages.
+async fn post(arena: &Arena<'_>) -> Verdict {
+    let Some(channels) = arena.store.channels() else { return Ok(()) };
+    let [channel, payload, key] = ["orders", "{}", "1"].map(str::to_owned);
+    channels.post(&arena.election, &[Post { channel, payload, key }]).await?;
+    let waiting = waiting(arena).await?;
+    ensure!(waiting == 1, "{waiting} messages wait after one was posted");
+    Ok(())
+}
+
+async fn waiting(arena: &Arena<'_>) -> Result<u64, Stop> {
+    let Some(channels) = arena.store.channels() else { return Ok(0) };
+    let backlog = channels.backlog(&arena.election).await?;
+    Ok(backlog.iter().map(|channel| channel.waiting).sum())
 }

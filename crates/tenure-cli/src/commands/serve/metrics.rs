@@ -1,8 +1,9 @@
 //! The recorder that `/metrics` renders.
 
 use anyhow::Context as _;
-use metrics::{Unit, describe_gauge, gauge};
+use metrics::{Counter, Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tenure::Name;
 
 use crate::exit::Failure;
 use crate::wall;
@@ -14,6 +15,9 @@ const GAP_S: [f64; 11] = [0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 90.
 
 /// As every exporter names it. It tells a process from the one before, which no counter does.
 const STARTED: &str = "process_start_time_seconds";
+
+/// What `tenure run` counts of its command.
+const COMMAND_FAILURES: &str = "leader_command_failures_total";
 
 /// Installs the recorder of this process.
 pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
@@ -28,5 +32,23 @@ pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
     tenure::describe_metrics();
     describe_gauge!(STARTED, Unit::Seconds, "When this process began, in Unix time.");
     gauge!(STARTED).set(wall::now().as_millisecond() as f64 / 1e3);
+    describe_counter!(
+        COMMAND_FAILURES,
+        "How often the command failed by itself, which was not told to end, while this instance \
+         led."
+    );
     Ok(handle)
+}
+
+/// Counts failures of the command under an election, from zero on: Prometheus sees no rise in a
+/// counter that begins with 1.
+pub(crate) fn command_failures(election: &Name) -> Counter {
+    let failures = counter!(COMMAND_FAILURES, "key_class" => class(election).to_owned());
+    failures.increment(0);
+    failures
+}
+
+/// As the library labels what it counts of an election: the leading colon segment of its name.
+fn class(election: &Name) -> &str {
+    election.as_str().split(':').next().filter(|class| !class.is_empty()).unwrap_or("other")
 }

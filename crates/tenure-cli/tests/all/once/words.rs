@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 
 use crate::common::eventually;
-use crate::support::Place;
+use crate::support::{Place, finish};
 
 #[test]
 fn a_key_is_done_by_one_of_many_and_all_exit_with_0() {
@@ -113,4 +113,16 @@ fn a_store_that_does_not_answer_is_no_other_leader() {
         let done = crate::support::finish(&mut command);
         assert_eq!(done.code, 69, "{done:?}");
     }
+}
+
+/// It says so at each of its campaigns, which is every few seconds.
+#[needs(redis)]
+#[test]
+fn needs_redis_who_waits_for_a_server_to_settle_says_so_once() {
+    let (place, server) = (Place::new(), crate::servers::redis());
+    let args = ["once", "schema", "--key", "v1", "--ttl", "3s", "--", "true"];
+    let mut command = place.command(&args);
+    let done = finish(command.env("TENURE_STORE", format!("{}?settle=9s", server.url())));
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(done.err.matches("nobody can be elected").count(), 1, "{done:?}");
 }

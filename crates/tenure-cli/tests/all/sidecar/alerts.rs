@@ -226,6 +226,28 @@ fn needs_promtool_a_loop_of_crashes_is_told() {
     fleet.fired(".*", &expected);
 }
 
+/// To the election all is well: the process leads on.
+#[needs(promtool)]
+#[test]
+fn needs_promtool_a_command_that_fails_in_a_loop_is_told() {
+    let mut fleet = Fleet::new();
+    let gate = fleet.place.path("gate");
+    let script = format!("until [ -e {gate} ]; do sleep 0.1; done; exit 3");
+    let instance = Some(Instance::run(&fleet.place, "job:1", &["sh", "-c", &script]));
+    fleet.members.insert("a", Member { job: "app", args: Vec::new(), instance });
+    fleet.until("it leads", |fleet| fleet.sum("leader_is_leader") == 1.0);
+    fleet.scrape_rounds(2);
+    assert_eq!(fleet.sum("leader_command_failures_total"), 0.0);
+    let shown = |series: &String| series.starts_with("leader_command_failures_total{");
+    assert!(fleet.series.keys().any(shown), "it is shown before there is anything to count");
+    fleet.fired(".*", &[]);
+    std::fs::write(&gate, "").unwrap();
+    fleet.until("it failed", |fleet| fleet.sum("leader_command_failures_total") >= 4.0);
+    fleet.scrape_rounds(2);
+    let labels = "job=\"app\",instance=\"a\",key_class=\"job\"";
+    fleet.fired(".*", &[&format!("{{alertname=\"TenureCommandFails\",{labels}}}")]);
+}
+
 #[needs(promtool)]
 #[test]
 fn needs_promtool_one_election_that_flaps_is_told_among_many() {

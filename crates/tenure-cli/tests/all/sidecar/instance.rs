@@ -26,8 +26,18 @@ impl Instance {
         args.extend(more);
         let mut command = place.command(&args);
         let command = command.env("TENURE_STORE", store).env("TENURE_TOKEN", TOKEN);
-        let mut process = Process::new(command);
-        let line = process.line("listening on http://");
+        Instance::of(Process::new(command), "listening on http://")
+    }
+
+    /// A `tenure run` that shows its metrics.
+    pub(crate) fn run(place: &Place, election: &str, command: &[&str]) -> Instance {
+        let args = ["run", election, "--observe", "127.0.0.1:0", "--"];
+        let process = place.spawn(&[&args[..], command].concat());
+        Instance::of(process, "metrics and health at http://")
+    }
+
+    fn of(mut process: Process, says: &str) -> Instance {
+        let line = process.line(says);
         let at = line.rsplit("http://").next().unwrap();
         let at = at.split('"').next().unwrap().trim().parse().unwrap();
         Instance { process, at }
