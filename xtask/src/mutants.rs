@@ -1,16 +1,24 @@
 //! `cargo xtask mutants`: changes the code in small ways and sees whether a test notices.
 //!
-//! A mutant first meets the quick tests of its group. Only those that survive meet the slow ones. A
-//! run that was ended goes on where it stopped, as long as the commit is the same.
+//! cargo-mutants lists the changes. All of them are built into one copy of the tree, so that a
+//! mutant costs a run of tests and no build (ADR 52). A mutant first meets the quick tests of its
+//! group; only those that survive meet the slow ones. A run that was ended goes on where it
+//! stopped, as long as the files that are changed are the same.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod trial;
+mod variants;
+
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
-use crate::process::Group as Processes;
+use self::trial::{Lab, Tested};
+use self::variants::Mutant;
 use crate::{bench, cargo};
 
 const VERSION: &str = "27.1.0";
@@ -22,19 +30,47 @@ struct Group {
     stages: &'static [Stage],
 }
 
-/// One test command: a package, and what `cargo test` is to run of it.
+/// One run of tests.
 struct Stage {
+    name: &'static str,
     package: &'static str,
-    tests: &'static [&'static str],
+    program: Program,
+    args: &'static [&'static str],
 }
+
+/// What is run, of a package.
+#[derive(Clone, Copy)]
+enum Program {
+    UnitTests,
+    Tests(&'static str),
+    Binary(&'static str),
+}
+
+/// Seeds of the whole library. Many mutants are noticed at once by many of them.
+const LIBRARY_SEEDS: Stage = Stage {
+    name: "60 seeds",
+    package: "tenure-sim",
+    program: Program::Binary("tenure-sim"),
+    args: &["library", "--seeds", "60"],
+};
 
 const GROUPS: &[Group] = &[
     Group {
         name: "machine",
         files: &["crates/tenure-core/src/machine/*.rs"],
         stages: &[
-            Stage { package: "tenure-core", tests: &["--lib"] },
-            Stage { package: "tenure-sim", tests: &["--test", "all", "simulator::"] },
+            Stage {
+                name: "unit tests",
+                package: "tenure-core",
+                program: Program::UnitTests,
+                args: &["machine"],
+            },
+            Stage {
+                name: "3,000 seeds",
+                package: "tenure-sim",
+                program: Program::Binary("tenure-sim"),
+                args: &["--seeds", "3000"],
+            },
         ],
     },
     Group {
@@ -45,12 +81,7 @@ const GROUPS: &[Group] = &[
             "crates/tenure/src/bell.rs",
             "crates/tenure/src/phase.rs",
         ],
-        stages: &[
-            Stage { package: "tenure", tests: &["--lib"] },
-            Stage { package: "tenure", tests: &["--test", "all"] },
-            // Last: they take the longest.
-            Stage { package: "tenure", tests: &["--test", "loom"] },
-        ],
+        stages: &[UNIT_TESTS, LIBRARY_SEEDS, TESTS, LOOM],
     },
     Group {
         name: "library",
@@ -62,20 +93,36 @@ const GROUPS: &[Group] = &[
             "crates/tenure/src/relay.rs",
             "crates/tenure/src/pulse.rs",
         ],
-        stages: &[
-            Stage { package: "tenure", tests: &["--lib"] },
-            Stage { package: "tenure", tests: &["--test", "all"] },
-        ],
+        stages: &[UNIT_TESTS, LIBRARY_SEEDS, TESTS],
     },
     Group {
         name: "cron",
         files: &["crates/tenure-cron/src/engine/*.rs"],
         stages: &[
-            Stage { package: "tenure-cron", tests: &["--lib"] },
-            Stage { package: "tenure-cron", tests: &["--test", "all"] },
+            Stage {
+                name: "unit tests",
+                package: "tenure-cron",
+                program: Program::UnitTests,
+                args: &[],
+            },
+            Stage {
+                name: "tests/all",
+                package: "tenure-cron",
+                program: Program::Tests("all"),
+                args: &[],
+            },
+            LIBRARY_SEEDS,
         ],
     },
 ];
+
+const UNIT_TESTS: Stage =
+    Stage { name: "unit tests", package: "tenure", program: Program::UnitTests, args: &[] };
+const TESTS: Stage =
+    Stage { name: "tests/all", package: "tenure", program: Program::Tests("all"), args: &[] };
+/// Last: they take the longest.
+const LOOM: Stage =
+    Stage { name: "loom", package: "tenure", program: Program::Tests("loom"), args: &[] };
 
 /// What to run.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -94,9 +141,11 @@ impl Options {
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--shard" => {
-                    let shard = args.next().context("--shard needs a part, as in 0/4")?;
-                    check_shard(shard)?;
-                    options.shard = Some(shard.clone());
+                    let text = args.next().context("--shard needs a part, as in 0/4")?;
+                    if shard(text).is_none() {
+                        bail!("`{text}` is no shard; count from 0, as in 0/4 to 3/4");
+                    }
+                    options.shard = Some(text.clone());
                 }
                 "--file" => {
                     let file = args.next().context("--file needs a part of a path")?;
@@ -119,12 +168,11 @@ impl Options {
     }
 }
 
-fn check_shard(shard: &str) -> Result<()> {
-    let parts = shard.split_once('/').map(|(k, n)| (k.parse::<u32>(), n.parse::<u32>()));
-    match parts {
-        Some((Ok(part), Ok(parts))) if part < parts => Ok(()),
-        _ => bail!("`{shard}` is no shard; count from 0, as in 0/4 to 3/4"),
-    }
+/// Every so manieth mutant: a part has some of every file.
+fn shard(text: &str) -> Option<(u32, u32)> {
+    let (part, parts) = text.split_once('/')?;
+    let (part, parts) = (part.parse().ok()?, parts.parse().ok()?);
+    (part < parts).then_some((part, parts))
 }
 
 /// Runs the mutants of these groups, or all. `false` if one survived.
@@ -152,156 +200,175 @@ fn provide() -> Result<PathBuf> {
     Ok(program)
 }
 
-fn run_group(program: &Path, group: &Group, options: &Options) -> Result<bool> {
-    let files: Vec<&str> = group
-        .files
-        .iter()
-        .copied()
-        .filter(|file| options.file.as_ref().is_none_or(|part| file.contains(part)))
-        .collect();
-    if files.is_empty() {
-        return Ok(true);
-    }
-    let shard = options.shard.as_deref().map_or_else(String::new, |s| s.replace('/', "-of-"));
-    let part = options.file.as_deref().unwrap_or_default().replace('/', "-");
-    let name = [group.name, &part, &shard].map(str::to_owned);
-    let name: Vec<String> = name.into_iter().filter(|word| !word.is_empty()).collect();
-    let dir = cargo::root().join("target/mutants").join(name.join("-"));
+fn run_group(program: &Path, group: &'static Group, options: &Options) -> Result<bool> {
+    let mutants = list(program, group)?;
+    let (part, parts) = options.shard.as_deref().and_then(shard).unwrap_or((0, 1));
+    let wanted = mutants.iter().filter(|mutant| {
+        let part_of_file = options.file.as_ref().is_none_or(|part| mutant.file.contains(part));
+        part_of_file && mutant.number % parts == part
+    });
     let commit = bench::commit();
-    forget_other_commit(&dir, &commit)?;
-    for stage in group.stages {
-        let mut found = Found::read(&dir)?;
-        found.write(&dir)?;
-        let mut command = command(program, stage, &files, &dir);
-        if let Some(shard) = &options.shard {
-            command.args(["--shard", shard]);
-        }
-        command.arg("--").args(stage.tests);
-        // It also says so by its exit code if mutants survive. What matters is what it wrote.
-        let status = Processes::spawn(&mut command)?.wait(|_| ())?;
-        if !status.success() && !matches!(status.code(), Some(2 | 3)) {
-            bail!("cargo-mutants failed on {}, which says why above", group.name);
-        }
-        found = Found::read(&dir)?;
-        found.write(&dir)?;
-        if found.survivors().next().is_none() {
-            break;
+    let mut book = Book::open(group, &commit)?;
+    let wanted: Vec<&Mutant> = wanted.collect();
+    let open: Vec<&Mutant> =
+        wanted.iter().copied().filter(|mutant| book.is_open(mutant, &commit)).collect();
+    if !open.is_empty() {
+        println!("{}: {} of {} mutants are to be tried", group.name, open.len(), wanted.len());
+        let (lab, unviable, left_out) = Lab::build(&open, group.stages)?;
+        for mutant in open {
+            let (result, by) = match () {
+                () if unviable.contains(&mutant.number) => (Came::Unviable, "the compiler"),
+                () if left_out.contains(&mutant.number) => (Came::LeftOut, "nothing"),
+                () => match lab.try_on(mutant)? {
+                    (Tested::Failed, by) => (Came::Caught, by),
+                    (Tested::TimedOut, by) => (Came::TimedOut, by),
+                    (Tested::Passed, by) => (Came::Missed, by),
+                },
+            };
+            println!("{} by {by}: {}", result.word(), mutant.name);
+            book.note(mutant, result, by, &commit)?;
         }
     }
-    let found = Found::read(&dir)?;
-    println!("{} at {commit}:\n{}", group.name, found.table());
-    found.survivors().for_each(|mutant| println!("survived: {mutant}"));
-    Ok(found.survivors().next().is_none())
+    println!("{} at {commit}:\n{}", group.name, book.table(&wanted));
+    let survivors = wanted.iter().filter(|mutant| book.came(mutant) == Some(Came::Missed));
+    survivors.clone().for_each(|mutant| println!("survived: {}", mutant.name));
+    Ok(survivors.count() == 0)
 }
 
-/// Without the feature `sabotage` its faults are no code.
-fn command(program: &Path, stage: &Stage, files: &[&str], dir: &Path) -> Command {
-    let mut command = Command::new("nice");
-    command.args(["-n", "15"]).arg(program).args(["mutants", "--iterate", "--colors", "never"]);
-    command.args(["--cap-lints", "true", "--minimum-test-timeout", "60"]);
-    command.args(["--cargo-arg=--locked", "--exclude", "**/sabotage.rs"]);
-    // Built faster, and fast enough for what the tests of a mutant do.
-    if stage.package == "tenure-core" {
-        command.arg("--cargo-arg=--config=profile.dev.package.tenure-core.opt-level=1");
-    }
-    command.args(["--test-package", stage.package]).arg("--output").arg(dir);
-    command.args(files.iter().flat_map(|file| ["--file", file]));
+/// All mutants of a group, in the order in which cargo-mutants lists them.
+fn list(program: &Path, group: &Group) -> Result<Vec<Mutant>> {
+    let mut command = Command::new(program);
+    command.args(["mutants", "--list", "--json", "--colors", "never"]);
+    // Without the feature `sabotage` its faults are no code.
+    command.args(["--exclude", "**/sabotage.rs"]).current_dir(cargo::root());
+    command.args(group.files.iter().flat_map(|file| ["--file", file]));
     cargo::forget_own_package(&mut command);
-    command.current_dir(cargo::root());
-    command.env("CARGO_TARGET_DIR", cargo::root().join("target/mutants/build"));
-    command
+    let output = command.output().context("cannot start cargo-mutants")?;
+    if !output.status.success() {
+        bail!("cargo-mutants says: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let listed: Vec<Value> =
+        serde_json::from_slice(&output.stdout).context("no list of mutants")?;
+    (1..).zip(&listed).map(|(number, value)| Mutant::read(number, value)).collect()
 }
 
-/// A mutant is named by its line, so what was found at another commit means nothing.
-fn forget_other_commit(dir: &Path, commit: &str) -> Result<()> {
-    let note = dir.join("commit");
-    if fs::read_to_string(&note).is_ok_and(|noted| noted == commit) {
-        return Ok(());
-    }
-    if dir.exists() {
-        fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
-    }
-    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    fs::write(&note, commit).with_context(|| format!("cannot write {}", note.display()))
+/// What came of a mutant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    Caught,
+    TimedOut,
+    Missed,
+    Unviable,
+    /// It can't be built together with the others.
+    LeftOut,
 }
 
-/// What became of the mutants, by their names.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Found {
-    caught: BTreeSet<String>,
-    unviable: BTreeSet<String>,
-    missed: BTreeSet<String>,
-    timeout: BTreeSet<String>,
-}
+impl Came {
+    const ALL: [Came; 5] =
+        [Came::Caught, Came::TimedOut, Came::Missed, Came::Unviable, Came::LeftOut];
 
-impl Found {
-    /// What the last stage wrote, and what was kept of those before it.
-    fn read(dir: &Path) -> Result<Found> {
-        let last = dir.join("mutants.out");
-        let lines = |path: PathBuf| -> Result<BTreeSet<String>> {
-            if !path.exists() {
-                return Ok(BTreeSet::new());
-            }
-            let text = fs::read_to_string(&path)
-                .with_context(|| format!("cannot read {}", path.display()))?;
-            Ok(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
-        };
-        let mut found = Found {
-            caught: lines(dir.join("caught.txt"))?,
-            unviable: lines(dir.join("unviable.txt"))?,
-            missed: lines(last.join("missed.txt"))?,
-            timeout: lines(dir.join("timeout.txt"))?,
-        };
-        found.caught.extend(lines(last.join("caught.txt"))?);
-        found.unviable.extend(lines(last.join("unviable.txt"))?);
-        found.timeout.extend(lines(last.join("timeout.txt"))?);
-        Ok(found)
-    }
-
-    /// Keeps what the next stage does not look at again: also those for which a test never ended.
-    fn write(&self, dir: &Path) -> Result<()> {
-        let kept = [
-            ("caught.txt", &self.caught),
-            ("unviable.txt", &self.unviable),
-            ("timeout.txt", &self.timeout),
-        ];
-        for (name, lines) in kept {
-            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-            let path = dir.join(name);
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    fn word(self) -> &'static str {
+        match self {
+            Came::Caught => "caught",
+            Came::TimedOut => "timeout",
+            Came::Missed => "missed",
+            Came::Unviable => "unviable",
+            Came::LeftOut => "left-out",
         }
-        let last = dir.join("mutants.out/previously_caught.txt");
-        if last.parent().is_some_and(Path::exists) {
-            let skip = [&self.caught, &self.unviable, &self.timeout].into_iter().flatten();
-            let text: String = skip.map(|line| format!("{line}\n")).collect();
-            fs::write(&last, text).with_context(|| format!("cannot write {}", last.display()))?;
+    }
+}
+
+/// What came of the mutants of a group, by their names. Each line on disk has the result, the
+/// commit, what noticed it, and the name.
+struct Book {
+    path: PathBuf,
+    known: BTreeMap<String, (Came, String)>,
+}
+
+impl Book {
+    /// A mutant is named by its line, so what was found in other files means nothing.
+    fn open(group: &Group, commit: &str) -> Result<Book> {
+        let dir = cargo::root().join("target/mutants").join(group.name);
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let note = dir.join("files");
+        let files = state_of(group.files)?;
+        let path = dir.join("results.txt");
+        if !fs::read_to_string(&note).is_ok_and(|noted| noted == files) {
+            fs::write(&path, format!("# begun at {commit}\n"))?;
+            fs::write(&note, files)?;
         }
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        Ok(Book { known: text.lines().filter_map(entry).collect(), path })
+    }
+
+    /// Those that survived are tried again at another commit: it may have a test for them.
+    fn is_open(&self, mutant: &Mutant, commit: &str) -> bool {
+        match self.known.get(&mutant.name) {
+            None => true,
+            Some((came, at)) => *came == Came::Missed && at != commit,
+        }
+    }
+
+    fn came(&self, mutant: &Mutant) -> Option<Came> {
+        self.known.get(&mutant.name).map(|(came, _)| *came)
+    }
+
+    fn note(&mut self, mutant: &Mutant, came: Came, by: &str, commit: &str) -> Result<()> {
+        let mut file = fs::OpenOptions::new().append(true).open(&self.path)?;
+        writeln!(file, "{}\t{commit}\t{by}\t{}", came.word(), mutant.name)?;
+        self.known.insert(mutant.name.clone(), (came, commit.to_owned()));
         Ok(())
     }
 
-    fn survivors(&self) -> impl Iterator<Item = &String> {
-        self.missed.iter().filter(|mutant| !self.caught.contains(*mutant))
-    }
-
-    /// One line of a Markdown table per file.
-    fn table(&self) -> String {
-        let mut files: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
-        let survivors: BTreeSet<String> = self.survivors().cloned().collect();
-        let all = [&self.caught, &survivors, &self.timeout, &self.unviable];
-        for (column, mutants) in all.into_iter().enumerate() {
-            for mutant in mutants {
-                let file = mutant.split(':').next().unwrap_or_default();
-                files.entry(file).or_default()[column] += 1;
+    fn table(&self, wanted: &[&Mutant]) -> String {
+        let mut files: BTreeMap<&str, [usize; 5]> = BTreeMap::new();
+        for mutant in wanted {
+            let row = files.entry(&mutant.file).or_default();
+            let column = Came::ALL.into_iter().position(|came| self.came(mutant) == Some(came));
+            if let Some(count) = column.and_then(|column| row.get_mut(column)) {
+                *count += 1;
             }
         }
-        let mut text = String::from("| file | caught | missed | timeouts | do not compile |\n");
-        text.push_str("|---|---|---|---|---|\n");
-        for (file, [caught, missed, timeout, unviable]) in files {
-            let row = format!("| {file} | {caught} | {missed} | {timeout} | {unviable} |\n");
-            text.push_str(&row);
+        let mut text =
+            String::from("| file | caught | timeouts | missed | do not compile | left out |\n");
+        text.push_str("|---|---|---|---|---|---|\n");
+        for (file, counts) in files {
+            let counts = counts.map(|count| count.to_string()).join(" | ");
+            text.push_str(&format!("| {file} | {counts} |\n"));
         }
         text
     }
+}
+
+fn entry(line: &str) -> Option<(String, (Came, String))> {
+    let mut parts = line.splitn(4, '\t');
+    let word = parts.next()?;
+    let came = Came::ALL.into_iter().find(|came| came.word() == word)?;
+    let (commit, _by, name) = (parts.next()?, parts.next()?, parts.next()?);
+    Some((name.to_owned(), (came, commit.to_owned())))
+}
+
+/// The files of a group, as git names their contents.
+fn state_of(files: &[&str]) -> Result<String> {
+    let mut all = Vec::new();
+    for file in files {
+        let path = cargo::root().join(file);
+        match file.strip_suffix("*.rs") {
+            Some(_) => {
+                let dir = path.parent().context("a file lies in a directory")?;
+                for entry in fs::read_dir(dir)? {
+                    all.push(entry?.path());
+                }
+                all.retain(|path| path.extension().is_some_and(|end| end == "rs"));
+            }
+            None => all.push(path),
+        }
+    }
+    all.sort();
+    let mut git = Command::new("git");
+    git.arg("hash-object").args(&all).current_dir(cargo::root());
+    let output = git.output().context("git is needed")?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]
@@ -333,20 +400,29 @@ mod tests {
     }
 
     #[test]
-    fn what_earlier_stages_caught_is_kept_and_counted_by_file() {
-        let dir = std::env::temp_dir().join(format!("xtask-mutants-{}", std::process::id()));
-        fs::create_dir_all(dir.join("mutants.out")).unwrap();
-        fs::write(dir.join("mutants.out/caught.txt"), "a.rs:1: x\n").unwrap();
-        fs::write(dir.join("mutants.out/missed.txt"), "a.rs:2: y\nb.rs:1: z\n").unwrap();
-        let first = Found::read(&dir).unwrap();
-        first.write(&dir).unwrap();
-        assert_eq!(first.survivors().count(), 2);
-        fs::write(dir.join("mutants.out/caught.txt"), "a.rs:2: y\n").unwrap();
-        fs::write(dir.join("mutants.out/missed.txt"), "b.rs:1: z\n").unwrap();
-        let second = Found::read(&dir).unwrap();
-        fs::remove_dir_all(&dir).unwrap();
-        assert_eq!(second.survivors().collect::<Vec<_>>(), ["b.rs:1: z"]);
-        assert!(second.table().contains("| a.rs | 2 | 0 | 0 | 0 |"), "{}", second.table());
-        assert!(second.table().contains("| b.rs | 0 | 1 | 0 | 0 |"), "{}", second.table());
+    fn survivors_are_tried_again_at_another_commit_and_the_rest_is_kept() {
+        let value = |name: &str| {
+            serde_json::json!({
+                "name": name, "file": "a.rs", "replacement": "true",
+                "span": { "start": { "line": 1, "column": 1 }, "end": { "line": 1, "column": 2 } },
+                "function": { "span": {
+                    "start": { "line": 1, "column": 1 }, "end": { "line": 1, "column": 2 } } },
+            })
+        };
+        let caught = Mutant::read(1, &value("a.rs:1: x")).unwrap();
+        let missed = Mutant::read(2, &value("a.rs:2: y")).unwrap();
+        let new = Mutant::read(3, &value("a.rs:3: z")).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut book = Book { path: file.path().to_owned(), known: BTreeMap::new() };
+        book.note(&caught, Came::Caught, "unit tests", "c1").unwrap();
+        book.note(&missed, Came::Missed, "nothing", "c1").unwrap();
+        let text = fs::read_to_string(file.path()).unwrap();
+        let read = Book { known: text.lines().filter_map(entry).collect(), ..book };
+        let open = |mutant| (read.is_open(mutant, "c1"), read.is_open(mutant, "c2"));
+        assert_eq!(open(&caught), (false, false));
+        assert_eq!(open(&missed), (false, true));
+        assert_eq!(open(&new), (true, true));
+        let table = read.table(&[&caught, &missed, &new]);
+        assert!(table.contains("| a.rs | 1 | 0 | 1 | 0 | 0 |"), "{table}");
     }
 }

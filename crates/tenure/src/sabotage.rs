@@ -58,6 +58,10 @@ pub enum Fault {
     ElectedGoesOn,
     /// Pulse: nobody counts as silent.
     SilenceUnheard,
+    /// Slot: a lease is renewed although who vouches for it is silent.
+    RenewsUnvouched,
+    /// Slot: a lease is taken although who vouches for it is silent.
+    AcquiresUnvouched,
     /// `lead`: the bell is made after user code was called (L2).
     BellTooLate,
     /// `lead`: what work returns that ended while it wound up is dropped, and it runs again.
@@ -102,7 +106,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 44] = [
+    pub const ALL: [Fault; 46] = [
         Fault::ReleasesRelied,
         Fault::ReleasesUnderWork,
         Fault::IgnoresOnLost,
@@ -127,6 +131,8 @@ impl Fault {
         Fault::LostUntold,
         Fault::ElectedGoesOn,
         Fault::SilenceUnheard,
+        Fault::RenewsUnvouched,
+        Fault::AcquiresUnvouched,
         Fault::BellTooLate,
         Fault::WindingUpForgotten,
         Fault::DropTellsNobody,

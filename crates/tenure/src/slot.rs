@@ -311,13 +311,13 @@ impl Slot {
         let kept_back = match op {
             Op::Renew { .. } => {
                 let silent = self.ring(now, &self.shared.pulses);
-                let silent = silent.max(self.ring(now, &self.shared.vouching));
+                let silent = silent.max(self.unvouched(now, Fault::RenewsUnvouched));
                 let deaf = self.is_deaf(silent) && !self.shared.faults.has(Fault::SilenceUnheard);
                 (deaf || nobody_to_tell).then(|| unresponsive(silent))
             }
             Op::Acquire { .. } if nobody_to_tell => Some(runtime_gone()),
             Op::Acquire { .. } => {
-                let silent = self.ring(now, &self.shared.vouching);
+                let silent = self.unvouched(now, Fault::AcquiresUnvouched);
                 self.is_deaf(silent).then(|| unresponsive(silent))
             }
             _ => None,

@@ -66,6 +66,8 @@ pub struct Seen {
     pub children: u64,
     /// Losses of the store's memory.
     pub losses: u64,
+    /// Programs that vouched for themselves, and fell silent for long.
+    pub silences: u64,
     /// Tasks that went on.
     pub steps: u64,
 }
@@ -88,6 +90,7 @@ impl Seen {
         self.transactions += other.transactions;
         self.children += other.children;
         self.losses += other.losses;
+        self.silences += other.silences;
         self.steps += other.steps;
     }
 }
@@ -112,6 +115,8 @@ pub(crate) struct Book {
     contests: BTreeMap<String, Contest>,
     stays: BTreeMap<u64, StayOf>,
     calls: BTreeMap<u64, Call>,
+    /// Who vouches for themselves, by process and election.
+    vouchers: BTreeMap<(String, String), Voucher>,
     /// Reigns whose lease must run out, by process, election and term.
     must_run_out: BTreeSet<(String, String, u64)>,
     /// Until when a process knows, in time, that its lease lasts, by process and election.
@@ -160,6 +165,15 @@ struct StayOf {
     blocked_since: Option<Time>,
     /// On the clock of its host, the end of what it may do unasked.
     good_until: Time,
+}
+
+/// One that leases depend on.
+#[derive(Clone, Copy, Default)]
+struct Voucher {
+    /// Since when it has not answered.
+    silent_since: Option<Time>,
+    /// When something left first since then. It was asked at that time or before.
+    asked_at: Option<Time>,
 }
 
 struct Call {
@@ -326,6 +340,39 @@ impl Judge {
         }
     }
 
+    /// A program vouches for itself, until what this returns is dropped.
+    pub(crate) fn vouches(&self, proc: &Proc, election: &str) -> Vouching {
+        let key = (proc.label.clone(), election.to_owned());
+        self.book().vouchers.insert(key.clone(), Voucher::default());
+        Vouching { judge: self.clone(), key }
+    }
+
+    /// What would take or keep a lease leaves. For a program that is silent, nothing does once half
+    /// of `renew_every` has passed since it was asked first.
+    pub(crate) fn takes_or_keeps(
+        &self,
+        now: Time,
+        label: &str,
+        election: &str,
+        renew_every: Duration,
+        drives_since: impl Fn(Time) -> bool,
+    ) {
+        let mut book = self.book();
+        let key = (label.to_owned(), election.to_owned());
+        let Some(voucher) = book.vouchers.get_mut(&key) else { return };
+        let Some(since) = voucher.silent_since else { return };
+        let asked_at = *voucher.asked_at.get_or_insert(now);
+        drop(book);
+        // With a little for clocks that differ.
+        if now - asked_at > renew_every * 3 / 5 && drives_since(since) {
+            let what = format!(
+                "{label} takes or keeps {election}, was asked at {asked_at:?} at the latest and \
+                 has been silent since {since:?}"
+            );
+            self.broken(now, "vouch", what);
+        }
+    }
+
     /// A call of a handle begins that is to end once faults do.
     pub(crate) fn call(&self, proc: &Proc, name: &'static str) -> CallGuard {
         let mut book = self.book();
@@ -371,6 +418,35 @@ impl Drop for Stay {
     fn drop(&mut self) {
         self.judge.book().stays.remove(&self.id);
         self.proc.sim.note(|| format!("{} ends stay #{}", self.proc.label, self.id));
+    }
+}
+
+/// A program that vouches for itself.
+pub(crate) struct Vouching {
+    judge: Judge,
+    key: (String, String),
+}
+
+impl Vouching {
+    /// It does not answer from this instant on, or does so again.
+    pub(crate) fn is_silent(&self, since: Option<Time>) {
+        let mut book = self.judge.book();
+        book.seen.silences += u64::from(since.is_some());
+        book.vouchers.insert(self.key.clone(), Voucher { silent_since: since, asked_at: None });
+    }
+
+    /// Whether it may still lead after a silence: not once what left before it had been silent for
+    /// too long has run out.
+    pub(crate) fn may_still_lead(&self, proc: &Proc) -> bool {
+        let asked_at = self.judge.book().vouchers.get(&self.key).and_then(|it| it.asked_at);
+        let longest = proc.timing.ttl + proc.timing.renew_every;
+        asked_at.is_none_or(|asked_at| proc.sim.now() - asked_at < longest)
+    }
+}
+
+impl Drop for Vouching {
+    fn drop(&mut self) {
+        self.judge.book().vouchers.remove(&self.key);
     }
 }
 

@@ -92,6 +92,8 @@ pub(crate) struct More {
     pub(crate) forks: bool,
     /// There is an election that everybody leaves again soon.
     pub(crate) visits: bool,
+    /// There is an election whose programs vouch for themselves, and fall silent.
+    pub(crate) vouches: bool,
 }
 
 /// One host, as it begins.
@@ -143,6 +145,9 @@ impl Plan {
         let mut plan = Plan::draw_first(seed);
         if Plan::has_more(seed) {
             plan.draw_more(&mut Rng::with_seed(seed ^ 0x3c6e_f372));
+            // By itself, so that the rest stays as it was.
+            let vouches = Rng::with_seed(seed ^ 0x510e_527f).u32(..3) == 0;
+            plan.more.vouches = plan.hostile && vouches;
         }
         plan
     }
@@ -159,7 +164,7 @@ impl Plan {
             kind,
         };
         self.more =
-            More { on: true, forgetful: false, forks: rng.bool(), visits: rng.u32(..3) == 0 };
+            More { on: true, forks: rng.bool(), visits: rng.u32(..3) == 0, ..More::default() };
         if self.cron || self.once {
             for _ in 0..rng.u32(..=3) {
                 let span = ttl + up_to(rng, Duration::from_secs(3));

@@ -135,11 +135,14 @@ impl Link {
                 let what = format!("a call has two ops of {election}");
                 self.sim.judge().broken(self.sim.now(), "contract", what);
             }
-            if let Op::Renew { candidate, .. } = op {
+            if let Op::Renew { candidate, .. } | Op::Acquire { candidate, .. } = op {
                 let (label, election) = (candidate.label(), election.as_str());
                 let drives = |since| self.sim.drives_since(self.host, since);
                 let (judge, now) = (self.sim.judge(), self.sim.now());
-                judge.renews(now, label, election, self.renew_every, drives);
+                judge.takes_or_keeps(now, label, election, self.renew_every, drives);
+                if matches!(op, Op::Renew { .. }) {
+                    judge.renews(now, label, election, self.renew_every, drives);
+                }
             }
         }
     }

@@ -73,7 +73,8 @@ impl World {
     /// Somebody acts in each election, and no call waits.
     fn check_live(&self, from: Time) {
         let plan = &self.plan;
-        let elections = [("work", true), ("churn", plan.churn), ("cron", plan.cron)];
+        let vouch = ("vouch", plan.more.vouches);
+        let elections = [("work", true), ("churn", plan.churn), ("cron", plan.cron), vouch];
         for (election, _) in elections.into_iter().filter(|(_, there)| *there) {
             if self.sim.judge().last_effect(election) < from {
                 self.broken("live", format!("nobody acts in {election} though all is calm"));

@@ -261,6 +261,13 @@ impl World {
             proc.run("visiting", meddle::visiting(proc.clone(), election.clone()));
             life.elections.push(election);
         }
+        if self.plan.more.vouches {
+            let election = candidate.election("vouch").ttl(ttl).build();
+            let election = election.expect("the election is sound");
+            proc.run("vouching", work::vouching(proc.clone(), election.clone()));
+            proc.run("vouch", starting(proc.clone(), election.clone()));
+            life.elections.push(election);
+        }
         if self.plan.mail {
             let heard = mail::Heard::default();
             let builder = mail::add(&proc, candidate.election("mail").ttl(ttl), &heard);

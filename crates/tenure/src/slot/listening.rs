@@ -31,6 +31,12 @@ impl Slot {
         silent
     }
 
+    /// The same for those without whom no lease is kept or taken.
+    pub(super) fn unvouched(&self, now: Time, fault: Fault) -> Duration {
+        let silent = self.ring(now, &self.shared.vouching);
+        if self.shared.faults.has(fault) { Duration::ZERO } else { silent }
+    }
+
     pub(super) fn is_deaf(&self, silent: Duration) -> bool {
         silent >= self.shared.timing.renew_every / 2
     }

@@ -48,6 +48,45 @@ pub(crate) async fn polling(proc: Arc<Proc>, election: Election) {
     }
 }
 
+/// Vouches for itself while it acts on `is_leader()`. Now and then it blocks for long, or has other
+/// things to do, and comes back.
+pub(crate) async fn vouching(proc: Arc<Proc>, election: Election) {
+    let name = election.name().to_string();
+    loop {
+        let mut vouch = Box::pin(election.vouch());
+        // Dropped first: without the promise nobody asks.
+        let promise = proc.sim.judge().vouches(&proc, &name);
+        for _ in 0..5 + proc.pick(20) {
+            tokio::select! {
+                biased;
+                never = &mut vouch => match never {},
+                () = proc.nap() => {}
+            }
+            if let Some(term) = election.term() {
+                proc.effect(&name, term);
+            }
+            if !proc.is_hostile(8) {
+                continue;
+            }
+            let since = proc.sim.now();
+            promise.is_silent(Some(since));
+            let span = proc.span(proc.timing.ttl * 4);
+            if proc.one_in(2) {
+                proc.sim.block(span);
+            } else {
+                proc.sleep(span).await;
+                let leads = election.peek().is_some() && proc.sim.drives_since(proc.host, since);
+                if leads && !promise.may_still_lead(&proc) {
+                    proc.broken("vouch", "a program that has long been silent leads");
+                }
+            }
+            promise.is_silent(None);
+        }
+        drop((promise, vouch));
+        proc.nap().await;
+    }
+}
+
 /// Looks, without relying on what it sees.
 pub(crate) async fn looking(proc: Arc<Proc>, election: Election) {
     loop {
