@@ -4,15 +4,34 @@ use std::fs;
 use std::process::Command;
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
 use crate::cargo;
 use crate::packages::{self, WRK};
 use crate::servers::postgres::{POSTGRES, Postgres};
 use crate::servers::redis::{REDIS, Redis};
 
+/// Where the benches are listed.
+const LIST: &str = "bench/src/main.rs";
+
+/// The names of all benches. They are read from the list itself: to ask the program, it would have
+/// to be built first.
+pub(crate) fn names() -> Result<Vec<String>> {
+    let list = fs::read_to_string(cargo::root().join(LIST));
+    Ok(names_in(&list.with_context(|| format!("cannot read {LIST}"))?))
+}
+
+fn names_in(list: &str) -> Vec<String> {
+    let lines = list.lines().filter_map(|line| line.trim().strip_prefix("name: \""));
+    lines.filter_map(|rest| Some(rest.strip_suffix("\",")?.to_owned())).collect()
+}
+
 /// Runs the benches called `names`, or all. The bench crate writes its results itself.
 pub(crate) fn run(names: &[String]) -> Result<bool> {
+    let known = self::names()?;
+    if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
+        bail!("there is no bench `{unknown}`; there are\n  {}", known.join("\n  "));
+    }
     let machine = machine();
     let commit = commit();
     let mut args = vec!["run", "--release", "--locked", "--package", "tenure-bench", "--"];
@@ -97,6 +116,14 @@ mod tests {
         let text = "model\t\t: 85\nmodel name\t: Some CPU @ 2.0GHz\nmodel name\t: Other\n";
         assert_eq!(field(text, "model name").as_deref(), Some("Some CPU @ 2.0GHz"));
         assert_eq!(field(text, "cores"), None);
+    }
+
+    #[test]
+    fn the_list_of_benches_is_read_whole() {
+        let list = fs::read_to_string(cargo::root().join(LIST)).unwrap();
+        let names = names_in(&list);
+        assert_eq!(names.len(), list.matches("    Bench {").count());
+        assert!(names.contains(&"is_leader_while_leading".to_owned()), "{names:?}");
     }
 
     #[test]

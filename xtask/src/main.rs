@@ -53,14 +53,19 @@ usage: cargo xtask COMMAND
   sim [--seeds N | --seed S]   run the simulator of the machine for long, or replay one seed
   sim library [--seeds N | --seed S]
                                the same with the whole library
+    --fault FAULT              with this fault on purpose
+    --twice                    each seed twice, to see whether it decides everything
+    --from N                   begin with this seed
   vectors                      write the vectors that the engines of the drop-ins replay
   mutants [GROUP...]           see whether tests notice small changes; goes on where it stopped
     --shard K/N                one part of them, counted from 0
     --file PART                only files whose path contains this
   miri                         run the core's tests under Miri
   wheel                        build the package for Python as a wheel, check it and try it
-  up postgres | redis          start a server to play with, until Ctrl-C
+  up SERVER                    start a server to play with, until Ctrl-C: postgres, redis,
+                               redis-sentinel or redis-cluster
   tidy                         check the numbers and habits that no other tool checks
+  lines                        count the code of each crate, tests apart
   features                     lint each published crate with every set of its features
   fmt                          format all code
 ";
@@ -80,12 +85,36 @@ fn main() -> ExitCode {
     }
 }
 
+/// What the list says of one command: its lines, and those below them that are further in.
+fn help(command: &str) -> Option<String> {
+    let mut is_its_own = false;
+    let lines = USAGE.lines().filter(|line| {
+        if let Some(entry) = line.strip_prefix("  ").filter(|entry| !entry.starts_with(' ')) {
+            is_its_own = entry.split(' ').next() == Some(command);
+        }
+        is_its_own
+    });
+    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    (!text.is_empty()).then(|| format!("usage: cargo xtask COMMAND\n\n{text}"))
+}
+
 /// Runs one command. `false` says that it ran to its end and found something wrong.
 fn run(args: &[String]) -> Result<bool> {
     let Some((command, rest)) = args.split_first() else {
         print!("{USAGE}\nsteps of `cargo xtask test`:\n\n{}", steps::list());
         return Ok(true);
     };
+    if let (true, Some(text)) =
+        (rest.iter().any(|arg| arg == "--help" || arg == "-h"), help(command))
+    {
+        print!("{text}");
+        match command.as_str() {
+            "test" => print!("\nsteps:\n\n{}", steps::list()),
+            "bench" => print!("\nbenches:\n\n  {}\n", bench::names()?.join("\n  ")),
+            _ => {}
+        }
+        return Ok(true);
+    }
     match (command.as_str(), rest) {
         ("test", rest) => test::run(&test::Options::parse(rest)?),
         ("bench", names) => bench::run(names),
@@ -99,11 +128,12 @@ fn run(args: &[String]) -> Result<bool> {
             "`up` needs the name of a server: postgres, redis, redis-sentinel or redis-cluster"
         ),
         ("tidy", []) => tidy::run(),
+        ("lines", []) => tidy::lines(),
         ("wheel", []) => wheel::run(),
         ("features", []) => features::run(),
         ("fmt", []) => cargo::passthrough(&["fmt", "--all"]),
         ("help" | "--help" | "-h", []) => run(&[]),
-        ("tidy" | "features" | "fmt" | "miri" | "vectors" | "wheel", _) => {
+        ("tidy" | "lines" | "features" | "fmt" | "miri" | "vectors" | "wheel", _) => {
             bail!("`{command}` takes no arguments")
         }
         _ => bail!("there is no command `{command}`; `cargo xtask` lists them"),
@@ -141,5 +171,26 @@ mod tests {
         assert!(error_of(&["test", "--only", "nothing"]).contains("no step `nothing`"));
         assert!(error_of(&["test", "--only"]).contains("--only needs the name of a step"));
         assert!(error_of(&["test", "--short"]).contains("unknown argument `--short`"));
+        assert!(error_of(&["up", "mysql"]).starts_with("there is no server `mysql`"));
+        assert!(error_of(&["bench", "of_nothing"]).starts_with("there is no bench `of_nothing`"));
+    }
+
+    #[test]
+    fn every_command_answers_help_at_once() {
+        let entries = USAGE.lines().filter_map(|line| line.strip_prefix("  "));
+        let names = entries.filter(|entry| !entry.starts_with(' '));
+        let names: Vec<&str> = names.filter_map(|entry| entry.split(' ').next()).collect();
+        assert!(names.contains(&"bench") && names.contains(&"up"), "{names:?}");
+        for name in names {
+            assert!(help(name).is_some_and(|text| text.contains(&format!("\n  {name}"))), "{name}");
+            for flag in ["--help", "-h"] {
+                // Nothing was built or started, or this would take long and need much.
+                assert!(run(&[name.to_owned(), flag.to_owned()]).is_ok_and(|well| well), "{name}");
+            }
+        }
+        assert!(help("mutants").is_some_and(|text| text.contains("--shard")));
+        assert!(!help("mutants").is_some_and(|text| text.contains("miri")));
+        assert_eq!(help("tset"), None);
+        assert_eq!(help("--seeds"), None);
     }
 }

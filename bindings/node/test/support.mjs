@@ -13,7 +13,7 @@ export const withPostgres = POSTGRES && TENURE ? {} : { skip: "needs the servers
 export const withRedis = REDIS && TENURE ? {} : { skip: "needs the servers of `cargo xtask test`" };
 
 const OLD_TABLE = readFileSync(
-  new URL("../../python/tests/compat/old_table.sql", import.meta.url), "utf8",
+  new URL("../../../crates/tenure-postgres/tests/all/common/old.sql", import.meta.url), "utf8",
 );
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));

@@ -5,6 +5,7 @@
 
 mod blocks;
 mod docs;
+mod lines;
 mod rules;
 mod rust;
 mod source;
@@ -77,6 +78,14 @@ pub(crate) fn run() -> Result<bool> {
         println!("{finding}");
     }
     Ok(findings.is_empty())
+}
+
+/// The command `lines`: prints how much code there is.
+pub(crate) fn lines() -> Result<bool> {
+    let mut files = Vec::new();
+    collect(&cargo::root(), "", &mut files)?;
+    print!("{}", lines::table(&files));
+    Ok(true)
 }
 
 /// The step: what is wrong goes to the log.

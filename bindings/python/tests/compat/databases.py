@@ -18,7 +18,8 @@ asyncpg: Any = importlib.import_module("asyncpg")
 
 SERVER = os.environ.get("TENURE_TEST_POSTGRES")
 TENURE = os.environ.get("TENURE_TEST_COMMAND")
-OLD_TABLE = (Path(__file__).parent / "old_table.sql").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[4]
+OLD_TABLE = (ROOT / "crates/tenure-postgres/tests/all/common/old.sql").read_text(encoding="utf-8")
 
 
 async def _on(url: str, sql: str) -> None:

@@ -6,14 +6,11 @@ use serde_json::json;
 use tenure::core::OnceEnd;
 use tenure::{BootClock, Clock as _, OnceClaim, OnceRun};
 
-use super::presence::Presence;
 use super::runner::Runner;
-use super::{note_default_store, open_or_end};
 use crate::exit::{Exit, Failure};
 use crate::options::OnceOptions;
 use crate::output::{Output, boot_now, printable};
 use crate::process::End;
-use crate::signals::Signals;
 use crate::store::StoreChoice;
 
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
@@ -25,15 +22,11 @@ pub(crate) async fn run(
     choice: &StoreChoice,
     out: &Output,
 ) -> Result<Exit, Failure> {
-    choice.check(&options.candidacy.timing)?;
-    let (mut signals, presence) = (Signals::of_candidate(out)?, Presence::new(None)?);
-    note_default_store(choice, out);
-    let opened = match open_or_end(choice, options.wait, &mut signals, out).await? {
-        Ok(opened) => opened,
-        Err(signal) => return Ok(Exit::by_signal(signal)),
+    let (command, store) = ((&options.command[..], options.stop), (choice, options.wait));
+    let runner = match Runner::open(&options.candidacy, command, store, None, out).await? {
+        Ok(runner) => runner,
+        Err(exit) => return Ok(exit),
     };
-    let (command, seen) = ((&options.command[..], options.stop), (signals, presence));
-    let runner = Runner::new(&options.candidacy, command, (choice, &opened), seen, out)?;
     let narration = runner.narrate();
     let mut tries = Tries { options, runner, backoff: BACKOFF_MIN };
     let exit = tries.until_done().await;

@@ -5,16 +5,14 @@ use std::time::Duration;
 use ::metrics::Counter;
 use tenure::{BootClock, Clock as _, Reason, Tenure, Time};
 
-use super::presence::Presence;
+use super::not_waited_for;
 use super::runner::Runner;
 use super::serve::metrics;
-use super::{not_waited_for, note_default_store, open_or_end};
 use crate::args::OnExit;
 use crate::exit::{Exit, Failure};
 use crate::options::RunOptions;
 use crate::output::{self, Output};
 use crate::process::{End, Signal};
-use crate::signals::Signals;
 use crate::store::StoreChoice;
 
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
@@ -29,17 +27,13 @@ pub(crate) async fn run(
     choice: &StoreChoice,
     out: &Output,
 ) -> Result<Exit, Failure> {
-    choice.check(&options.candidacy.timing)?;
     let patience = options.wait.map(|wait| BootClock::time() + wait);
-    let mut signals = Signals::of_candidate(out)?;
-    note_default_store(choice, out);
-    let presence = Presence::new(options.observe.as_ref())?;
-    let opened = match open_or_end(choice, options.wait, &mut signals, out).await? {
-        Ok(opened) => opened,
-        Err(signal) => return Ok(Exit::by_signal(signal)),
+    let (command, store) = ((&options.command[..], options.stop), (choice, options.wait));
+    let observe = options.observe.as_ref();
+    let runner = match Runner::open(&options.candidacy, command, store, observe, out).await? {
+        Ok(runner) => runner,
+        Err(exit) => return Ok(exit),
     };
-    let (command, seen) = ((&options.command[..], options.stop), (signals, presence));
-    let runner = Runner::new(&options.candidacy, command, (choice, &opened), seen, out)?;
     let narration = runner.narrate();
     let (backoff, not_before) = (BACKOFF_MIN, Time::ZERO);
     let failures = metrics::command_failures(runner.election.name());

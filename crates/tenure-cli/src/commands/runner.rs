@@ -3,14 +3,16 @@
 use std::ffi::OsString;
 use std::future::pending;
 use std::pin::{Pin, pin};
+use std::time::Duration;
 
 use tenure::{Election, Error, Event, Reason, Tenure};
 use tenure_core::Secret;
 use tokio::sync::watch;
 
 use super::presence::Presence;
-use super::{Narration, build, environment};
-use crate::exit::Failure;
+use super::{Narration, build, environment, note_default_store, open_or_end};
+use crate::command_args::Observe;
+use crate::exit::{Exit, Failure};
 use crate::options::Candidacy;
 use crate::output::{self, Output};
 use crate::process::{
@@ -18,7 +20,7 @@ use crate::process::{
     Supervisor, Wish, start_under,
 };
 use crate::signals::{Signals, Told};
-use crate::store::{Opened, StoreChoice};
+use crate::store::StoreChoice;
 
 /// Runs a command, again if need be, while its election is led.
 pub(super) struct Runner<'a> {
@@ -42,17 +44,27 @@ pub(super) struct Started {
 }
 
 impl<'a> Runner<'a> {
-    pub(super) fn new(
+    /// Opens the store, waiting for it this long, and builds the election; tells the exit if a
+    /// signal comes first.
+    pub(super) async fn open(
         candidacy: &Candidacy,
         (command, stop_by): (&'a [OsString], StopBy),
-        (choice, opened): (&'a StoreChoice, &Opened),
-        (signals, mut presence): (Signals, Presence),
+        (choice, wait): (&'a StoreChoice, Option<Duration>),
+        observe: Option<&Observe>,
         out: &'a Output,
-    ) -> Result<Runner<'a>, Failure> {
-        let election = build(candidacy, opened)?;
+    ) -> Result<Result<Runner<'a>, Exit>, Failure> {
+        choice.check(&candidacy.timing)?;
+        let mut signals = Signals::of_candidate(out)?;
+        note_default_store(choice, out);
+        let mut presence = Presence::new(observe)?;
+        let opened = match open_or_end(choice, wait, &mut signals, out).await? {
+            Ok(opened) => opened,
+            Err(signal) => return Ok(Err(Exit::by_signal(signal))),
+        };
+        let election = build(candidacy, &opened)?;
         let guardians = Guardians::new(opened.release_note(&election)?);
         presence.show(&election, out)?;
-        Ok(Runner {
+        Ok(Ok(Runner {
             election,
             signals,
             out,
@@ -63,7 +75,7 @@ impl<'a> Runner<'a> {
             stop: Stop::No,
             stop_by,
             presence,
-        })
+        }))
     }
 
     /// Tells what happens in the election, but for what is told with the start and the end of the

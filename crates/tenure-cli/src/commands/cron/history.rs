@@ -7,12 +7,13 @@ use tenure_cron::show_instant;
 
 use super::super::in_time;
 use super::args::HistoryArgs;
-use super::{election_of, ledger, table};
+use super::{ledger, open_to_ask, show};
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, boot_now, printable};
 use crate::store::StoreChoice;
 
 const HEADER: [&str; 7] = ["ELECTION", "JOB", "SCHEDULED", "STATE", "TERM", "ATTEMPT", "TOOK"];
+const NOTHING: &str = "nothing was ever run here";
 
 /// Prints a table, or one object for each tick.
 pub(crate) async fn run(
@@ -20,22 +21,14 @@ pub(crate) async fn run(
     choice: &StoreChoice,
     out: &Output,
 ) -> Result<Exit, Failure> {
-    // To ask is no reason to create a file.
-    if choice.is_missing() {
-        out.say("nothing was ever run here");
+    let (election, job) = (args.election.as_deref(), args.name.as_deref());
+    let Some((opened, elections)) = open_to_ask(choice, election, job).await? else {
+        out.say(NOTHING);
         return Ok(Exit::DONE);
-    }
-    let opened = choice.open()?;
-    let store = &*opened.store;
-    let ledger = ledger(store)?;
-    let elections = match (&args.election, &args.name) {
-        (None, None) => in_time(opened.elections()).await??,
-        (Some(election), None) => vec![Name::new(election)?],
-        (given, Some(job)) => vec![election_of(store, given.as_deref(), job).await?],
     };
+    let ledger = ledger(&*opened.store)?;
     let mut rows = Vec::new();
     for election in &elections {
-        let job = args.name.as_deref();
         let records = in_time(ledger.history(election, job, args.limit)).await??;
         for record in records {
             if out.json {
@@ -45,12 +38,7 @@ pub(crate) async fn run(
             }
         }
     }
-    if !out.json && rows.is_empty() {
-        out.say("nothing was ever run here");
-    } else if !out.json {
-        out.data(&table(HEADER, rows));
-    }
-    Ok(Exit::DONE)
+    Ok(show(out, HEADER, rows, NOTHING))
 }
 
 fn fields(record: &TickRecord) -> Vec<(&'static str, Value)> {

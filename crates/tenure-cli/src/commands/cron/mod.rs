@@ -22,7 +22,7 @@ use super::in_time;
 use crate::block_on;
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
-use crate::store::StoreChoice;
+use crate::store::{Opened, StoreChoice};
 
 /// Does what was asked for behind `tenure cron`.
 pub(crate) fn perform(
@@ -58,6 +58,41 @@ fn ledger(store: &dyn Store) -> Result<&dyn Ledger, Failure> {
         let message = format!("the {kind} store keeps no ledger, which cron needs");
         Error::new(ErrorKind::Unsupported, message).into()
     })
+}
+
+/// Opens the store to ask about jobs: about this one, those of this election, or all. `None` if
+/// nobody ever used it: to ask is no reason to create a file.
+async fn open_to_ask(
+    choice: &StoreChoice,
+    election: Option<&str>,
+    job: Option<&str>,
+) -> Result<Option<(Opened, Vec<Name>)>, Failure> {
+    if choice.is_missing() {
+        return Ok(None);
+    }
+    let opened = choice.open()?;
+    ledger(&*opened.store)?;
+    let elections = match (election, job) {
+        (None, None) => in_time(opened.elections()).await??,
+        (Some(election), None) => vec![Name::new(election)?],
+        (given, Some(job)) => vec![election_of(&*opened.store, given, job).await?],
+    };
+    Ok(Some((opened, elections)))
+}
+
+/// Prints a table, or says that there is nothing to show. With `--json` all has been printed.
+fn show<const N: usize>(
+    out: &Output,
+    header: [&str; N],
+    rows: Vec<[String; N]>,
+    nothing: &str,
+) -> Exit {
+    if !out.json && rows.is_empty() {
+        out.say(nothing);
+    } else if !out.json {
+        out.data(&table(header, rows));
+    }
+    Exit::DONE
 }
 
 /// Rows as people read them.

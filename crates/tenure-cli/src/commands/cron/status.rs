@@ -7,12 +7,13 @@ use tenure_cron::show_instant;
 
 use super::super::in_time;
 use super::args::StatusArgs;
-use super::{election_of, ledger, table};
+use super::{ledger, open_to_ask, show};
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, boot_now, printable};
 use crate::store::StoreChoice;
 
 const HEADER: [&str; 5] = ["ELECTION", "JOB", "SCHEDULE", "DEALT WITH UP TO", "PAUSED SINCE"];
+const NOTHING: &str = "no leader here has had a job yet";
 
 /// Prints a table, or one object for each job.
 pub(crate) async fn run(
@@ -20,38 +21,24 @@ pub(crate) async fn run(
     choice: &StoreChoice,
     out: &Output,
 ) -> Result<Exit, Failure> {
-    // To ask is no reason to create a file.
-    if choice.is_missing() {
-        out.say("no leader here has had a job yet");
+    let (election, job) = (args.election.as_deref(), args.name.as_deref());
+    let Some((opened, elections)) = open_to_ask(choice, election, job).await? else {
+        out.say(NOTHING);
         return Ok(Exit::DONE);
-    }
-    let opened = choice.open()?;
-    let store = &*opened.store;
-    let ledger = ledger(store)?;
-    let elections = match (&args.election, &args.name) {
-        (None, None) => in_time(opened.elections()).await??,
-        (Some(election), None) => vec![Name::new(election)?],
-        (given, Some(job)) => vec![election_of(store, given.as_deref(), job).await?],
     };
+    let ledger = ledger(&*opened.store)?;
     let mut rows = Vec::new();
     for election in &elections {
-        for job in in_time(ledger.latest(election)).await?? {
-            if args.name.as_ref().is_some_and(|name| *name != job.job) {
-                continue;
-            }
+        let known = in_time(ledger.latest(election)).await??;
+        for progress in known.iter().filter(|known| job.is_none_or(|job| job == known.job)) {
             if out.json {
-                tell(out, election, &job);
+                tell(out, election, progress);
             } else {
-                rows.push(row(election, &job));
+                rows.push(row(election, progress));
             }
         }
     }
-    if !out.json && rows.is_empty() {
-        out.say("no leader here has had a job yet");
-    } else if !out.json {
-        out.data(&table(HEADER, rows));
-    }
-    Ok(Exit::DONE)
+    Ok(show(out, HEADER, rows, NOTHING))
 }
 
 fn tell(out: &Output, election: &Name, job: &JobProgress) {

@@ -1,4 +1,5 @@
--- The older design as people have it: the table, and functions with all their faults.
+-- The older design as people have it: the table, and functions with all their faults. The tests of
+-- the packages for Python and Node read it from here, too.
 CREATE TABLE IF NOT EXISTS leader_election (
     service_name varchar(255) PRIMARY KEY,
     leader_id varchar(255) NOT NULL,
