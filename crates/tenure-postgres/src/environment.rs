@@ -112,6 +112,11 @@ mod tests {
         let of = |name: &str| found.get(name).map(String::as_str);
         assert_eq!((of("host"), of("port"), of("user")), (Some("db"), Some("5433"), Some("app")));
         assert_eq!(settings(None, &lookup).unwrap()["host"], "variable");
+        // By the variable; what a URL names comes before it.
+        let named =
+            |name: &str| if name == "PGSERVICE" { Some("shop".into()) } else { lookup(name) };
+        assert_eq!(settings(None, &named).unwrap()["host"], "db");
+        assert_eq!(settings(Some("other".to_owned()), &named).unwrap()["host"], "no");
         let error = settings(Some("absent".to_owned()), &lookup).unwrap_err();
         assert!(error.message().contains("no service \"absent\""), "{error}");
     }
