@@ -66,6 +66,10 @@ pub struct Seen {
     pub children: u64,
     /// Losses of the store's memory.
     pub losses: u64,
+    /// Works under a lease that panicked.
+    pub panics: u64,
+    /// Calls of an election by its own callbacks.
+    pub from_callbacks: u64,
     /// Programs that vouched for themselves, and fell silent for long.
     pub silences: u64,
     /// Tasks that went on.
@@ -90,6 +94,8 @@ impl Seen {
         self.transactions += other.transactions;
         self.children += other.children;
         self.losses += other.losses;
+        self.panics += other.panics;
+        self.from_callbacks += other.from_callbacks;
         self.silences += other.silences;
         self.steps += other.steps;
     }

@@ -94,6 +94,10 @@ pub(crate) struct More {
     pub(crate) visits: bool,
     /// There is an election whose programs vouch for themselves, and fall silent.
     pub(crate) vouches: bool,
+    /// Work under a lease panics.
+    pub(crate) panics: bool,
+    /// Callbacks call the election that they belong to.
+    pub(crate) calls_back: bool,
 }
 
 /// One host, as it begins.
@@ -146,8 +150,10 @@ impl Plan {
         if Plan::has_more(seed) {
             plan.draw_more(&mut Rng::with_seed(seed ^ 0x3c6e_f372));
             // By itself, so that the rest stays as it was.
-            let vouches = Rng::with_seed(seed ^ 0x510e_527f).u32(..3) == 0;
-            plan.more.vouches = plan.hostile && vouches;
+            let mut rng = Rng::with_seed(seed ^ 0x510e_527f);
+            plan.more.vouches = plan.hostile && rng.u32(..3) == 0;
+            plan.more.panics = plan.hostile && rng.bool();
+            plan.more.calls_back = plan.hostile;
         }
         plan
     }

@@ -11,9 +11,11 @@ pub(crate) mod meddle;
 pub(crate) mod waker;
 pub(crate) mod work;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use tenure::{Clock, Term, Timing};
@@ -120,6 +122,39 @@ impl Proc {
                 () = program => {}
             }
         });
+    }
+
+    /// The same, begun again after a panic.
+    pub(crate) fn run_again<F>(
+        self: &Arc<Proc>,
+        name: &'static str,
+        program: impl Fn() -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let proc = self.clone();
+        self.run(name, async move {
+            loop {
+                let mut work = Box::pin(program());
+                let went = poll_fn(|cx| {
+                    let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
+                    polled.map_or(Poll::Ready(false), |polled| polled.map(|()| true))
+                });
+                if went.await {
+                    return;
+                }
+                drop(work);
+                proc.nap().await;
+            }
+        });
+    }
+
+    /// Work under a lease panics now and then.
+    pub(crate) fn panic_if_planned(&self) {
+        if self.more.panics && self.is_hostile(20) {
+            self.sim.judge().book().seen.panics += 1;
+            self.panic();
+        }
     }
 
     /// A panic of the user's. Nobody prints it.

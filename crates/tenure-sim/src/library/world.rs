@@ -96,6 +96,8 @@ pub(super) struct Life {
     pub(super) proc: Arc<Proc>,
     pub(super) elections: Vec<Election>,
     pub(super) cron: Option<Cron>,
+    /// For the callbacks of its first election, which may not hold it: it holds them.
+    own: Option<Arc<Election>>,
     pub(super) over: watch::Sender<bool>,
 }
 
@@ -215,7 +217,8 @@ impl World {
         let candidate =
             Candidate::builder(host.link.clone()).label(label).runtime(Arc::new(runtime));
         let candidate = candidate.build().expect("the simulation has threads");
-        let mut life = Life { proc: proc.clone(), elections: Vec::new(), cron: None, over };
+        let mut life =
+            Life { proc: proc.clone(), elections: Vec::new(), cron: None, own: None, over };
         self.take_part(&candidate, &mut life, plan);
         self.begin_others(&candidate, &mut life, plan, &host);
         lock(&self.hosts)[index].life = Some(life);
@@ -225,19 +228,27 @@ impl World {
     fn take_part(&self, candidate: &Candidate, life: &mut Life, plan: &HostPlan) {
         let proc = &life.proc;
         let mut builder = candidate.election("work").ttl(self.plan.timing.ttl);
+        let own = callbacks::Own::default();
         if let Some(with_lost) = plan.callbacks {
-            builder = callbacks::add(proc, "work", builder, with_lost);
+            builder = callbacks::add(proc, "work", builder, with_lost, &own);
         }
         let election = builder.build().expect("the election is sound");
+        life.own = own.is(&election);
+        let proc = &life.proc;
         for program in &plan.programs {
             let (mine, other) = (proc.clone(), election.clone());
+            macro_rules! run_again {
+                ($name:literal, $program:path) => {
+                    proc.run_again($name, move || $program(mine.clone(), other.clone()))
+                };
+            }
             match program {
                 Program::Polling => proc.run("polling", work::polling(mine, other)),
                 Program::Looking => proc.run("looking", work::looking(mine, other)),
-                Program::Campaigning => proc.run("campaigning", work::campaigning(mine, other)),
-                Program::Leading => proc.run("leading", work::leading(mine, other)),
-                Program::LeadingEach => proc.run("leading_each", work::leading_each(mine, other)),
-                Program::IfLeading => proc.run("if_leading", work::if_leading(mine, other)),
+                Program::Campaigning => run_again!("campaigning", work::campaigning),
+                Program::Leading => run_again!("leading", work::leading),
+                Program::LeadingEach => run_again!("leading_each", work::leading_each),
+                Program::IfLeading => run_again!("if_leading", work::if_leading),
                 Program::Reading => proc.run("reading", work::reading(mine, other)),
                 Program::Following => proc.run("following", work::following(mine, other)),
                 Program::Meddling => proc.run("meddling", meddle::meddling(mine, other)),

@@ -27,7 +27,9 @@ fn many_seeds_of_the_library_keep_every_promise() {
         assert!(rare > SEEDS / 4, "{seen:?}");
     }
     assert!(seen.children > SEEDS && seen.losses > SEEDS / 40, "{seen:?}");
-    assert!(seen.silences > SEEDS / 4, "{seen:?}");
+    for few in [seen.silences, seen.from_callbacks, seen.panics] {
+        assert!(few > SEEDS / 20, "{seen:?}");
+    }
     assert!(seen.overlaps > 0, "only a store that frees leases early makes these: {seen:?}");
 }
 
@@ -71,7 +73,7 @@ const CAUGHT: &[(Fault, u64, &str)] = &[
     (Fault::ForgetsDeadline, 0, "post"),
     (Fault::StopForgetsCampaign, 9, "waits"),
     (Fault::LeadsBeforeListening, 5, "M1"),
-    (Fault::ForgetsFirstReply, 13, "overdue"),
+    (Fault::ForgetsFirstReply, 209, "overdue"),
     (Fault::StoreClockUnread, 219, "I1"),
     (Fault::ChildBelieved, 3, "L3"),
     (Fault::OldTicketBelieved, 1, "panic"),
@@ -81,14 +83,14 @@ const CAUGHT: &[(Fault, u64, &str)] = &[
     (Fault::DriverWakes, 1, "L2"),
     (Fault::AlarmSleeps, 131, "told"),
     (Fault::StatusWakesNobody, 0, "live"),
-    (Fault::AnswersUnnoted, 9, "I8"),
+    (Fault::AnswersUnnoted, 18, "I8"),
     (Fault::PeekVouches, 6, "prompt"),
     (Fault::LostTwice, 2, "order"),
     (Fault::LostUntold, 2, "I8"),
     (Fault::ElectedGoesOn, 2, "order"),
     (Fault::SilenceUnheard, 0, "bell"),
     (Fault::RenewsUnvouched, 3, "vouch"),
-    (Fault::AcquiresUnvouched, 14, "vouch"),
+    (Fault::AcquiresUnvouched, 19, "vouch"),
     (Fault::BellTooLate, 0, "bell"),
     (Fault::WindingUpForgotten, 40, "again"),
     (Fault::DropTellsNobody, 0, "alive"),
@@ -113,7 +115,7 @@ const CAUGHT: &[(Fault, u64, &str)] = &[
 
 /// The same for faults of its store.
 const CAUGHT_IN_STORE: &[(StoreFault, u64, &str)] =
-    &[(StoreFault::NeverSettles, 39, "I1"), (StoreFault::CountsAnew, 3, "I1")];
+    &[(StoreFault::NeverSettles, 109, "I1"), (StoreFault::CountsAnew, 3, "I1")];
 
 /// Every fault on purpose is noticed, by the seed that is written down and as what is written
 /// down. If what a seed means has changed, look for another: `cargo xtask sim library --fault

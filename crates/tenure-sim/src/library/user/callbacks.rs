@@ -1,12 +1,25 @@
 //! Callbacks that work, block, hang and panic. Their order is a promise (I6).
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use tenure::{ElectionBuilder, Term};
+use tenure::{Election, ElectionBuilder, Term};
 use tenure_core::sync::lock;
 
 use super::Proc;
 use crate::library::judge::Stay;
+use crate::library::tail::ready;
+
+/// The election that callbacks belong to, once there is one.
+#[derive(Clone, Default)]
+pub(crate) struct Own(Arc<OnceLock<Weak<Election>>>);
+
+impl Own {
+    /// It is there as long as what this returns is.
+    pub(crate) fn is(self, election: &Election) -> Option<Arc<Election>> {
+        let election = Arc::new(election.clone());
+        self.0.set(Arc::downgrade(&election)).is_ok().then_some(election)
+    }
+}
 
 /// What the callbacks of one election were told.
 #[derive(Default)]
@@ -22,6 +35,7 @@ struct Diary {
     proc: Arc<Proc>,
     election: String,
     told: Arc<Mutex<Told>>,
+    own: Own,
 }
 
 /// Gives an election callbacks. With `on_lost` the whole reign is registered work.
@@ -30,8 +44,10 @@ pub(crate) fn add(
     election: &str,
     builder: ElectionBuilder,
     with_lost: bool,
+    own: &Own,
 ) -> ElectionBuilder {
-    let diary = Diary { proc: proc.clone(), election: election.to_owned(), told: Arc::default() };
+    let (proc, election) = (proc.clone(), election.to_owned());
+    let diary = Diary { proc, election, told: Arc::default(), own: own.clone() };
     let (elected, changed) = (diary.clone(), diary.clone());
     let builder = builder.on_elected(move |term| {
         elected.elected(term, with_lost);
@@ -74,6 +90,30 @@ impl Diary {
         if self.proc.is_hostile(16) {
             self.proc.panic();
         }
+        if with_lost && let Some(election) = self.calls_back() {
+            // Begun and dropped at once, as by a callback that can't wait.
+            let _begun = ready(self.call(&election, term));
+        }
+    }
+
+    /// The election itself, if it is to be called now.
+    fn calls_back(&self) -> Option<Arc<Election>> {
+        let election = self.own.0.get().filter(|_| self.proc.more.calls_back)?.upgrade()?;
+        self.proc.is_hostile(3).then_some(election)
+    }
+
+    /// Everything that a handle can be asked for, from inside of a callback.
+    async fn call(&self, election: &Election, term: Term) {
+        self.proc.sim.judge().book().seen.from_callbacks += 1;
+        match self.proc.pick(7) {
+            0 => drop(election.start().await),
+            1 => drop(election.stop().await),
+            2 => drop(election.resign().await),
+            3 => drop(election.observe().await),
+            4 => drop(election.done(term)),
+            5 => drop(election.campaign().await),
+            _ => drop(election.ask_to_resign(None).await),
+        }
     }
 
     /// The future of `on_elected`: dropped at the loss.
@@ -88,6 +128,9 @@ impl Diary {
             }
             if self.proc.is_hostile(40) {
                 self.block();
+            }
+            if with_lost && let Some(election) = self.calls_back() {
+                self.call(&election, term).await;
             }
         }
     }
@@ -123,6 +166,9 @@ impl Diary {
     fn wind_up(self, term: Term) -> impl Future<Output = ()> + Send {
         let mut leaving = Leaving { diary: self.clone(), term, returned: false };
         async move {
+            if let Some(election) = self.calls_back() {
+                self.call(&election, term).await;
+            }
             if self.proc.is_hostile(6) {
                 self.proc.sleep(self.proc.timing.drain + self.proc.timing.ttl * 2).await;
             } else if self.proc.one_in(2) {
@@ -148,7 +194,7 @@ impl Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        let Diary { proc, election, told } = &self.diary;
+        let Diary { proc, election, told, .. } = &self.diary;
         drop(lock(told).stay.take());
         if !self.returned {
             proc.sim.judge().must_run_out(&proc.label, election, self.term.get());

@@ -70,7 +70,8 @@ pub(crate) async fn churning(proc: Arc<Proc>, candidate: Candidate) {
         let mut builder = candidate.election("churn");
         let with_lost = proc.one_in(2);
         if with_lost {
-            builder = callbacks::add(&proc, "churn", builder.ttl(proc.timing.ttl), true);
+            let own = callbacks::Own::default();
+            builder = callbacks::add(&proc, "churn", builder.ttl(proc.timing.ttl), true, &own);
         }
         let election = match builder.ttl(proc.timing.ttl).build() {
             Ok(election) => election,

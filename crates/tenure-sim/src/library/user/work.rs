@@ -163,6 +163,7 @@ fn act(proc: &Proc, tenure: &Tenure) {
     if tenure.is_current() {
         proc.effect(tenure.election().as_str(), tenure.term());
     }
+    proc.panic_if_planned();
 }
 
 async fn wind_up(proc: &Proc, tenure: &Tenure) {
@@ -330,6 +331,7 @@ pub(crate) async fn if_leading(proc: Arc<Proc>, election: Election) {
             let Some(term) = election.peek().map(|standing| standing.term) else { return };
             let stay = proc.stay(&name, term, true);
             proc.effect(&name, term);
+            proc.panic_if_planned();
             if proc.is_hostile(10) {
                 stay.block(proc.span(proc.timing.ttl * 3));
             } else {
