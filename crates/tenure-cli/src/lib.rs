@@ -64,7 +64,7 @@ pub fn run(registry: Registry) -> ExitCode {
         Ok((cli, password_in_argv)) => execute(cli, password_in_argv),
         Err(error) => (refuse(error, &arguments), false),
     };
-    // Whoever takes part in an election does so without a reader too.
+    // A command that takes part in an election goes on without a reader, too.
     let broken = sink::broken_stdout().filter(|_| !leads).map(unwritten);
     ExitCode::from(broken.unwrap_or(exit).0)
 }

@@ -36,7 +36,7 @@ const LISTENED: [Signal; 7] = [
 ];
 
 impl Signals {
-    /// Listens from now on. A signal that whoever started us had ignored (`nohup`, a background
+    /// Listens from now on. A signal that was ignored when we were started (`nohup`, a background
     /// job) stays ignored, for us and for the command.
     ///
     /// # Errors

@@ -88,7 +88,7 @@ impl Core {
     pub(crate) fn tell(&self, event: CronEvent) {
         tracing::debug!(election = %self.election.name(), ?event, "cron");
         let Some(tell) = &self.tell else { return };
-        // Whoever listens must not be able to end a tick, let alone the reign.
+        // A listener must not be able to end a tick, let alone the reign.
         if catch_unwind(AssertUnwindSafe(|| tell(&event))).is_err() {
             let election = self.election.name();
             tracing::error!(%election, event = event.name(), "on_event panicked; fix it");

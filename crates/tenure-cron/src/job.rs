@@ -282,7 +282,7 @@ impl Job {
         &self.schedule
     }
 
-    /// What overlap comes to: whoever wants all that was missed wants what comes meanwhile, too.
+    /// What overlap comes to: a job that makes up for all it missed also runs what comes meanwhile.
     pub(crate) fn on_overlap(&self) -> Overlap {
         match (self.overlap, self.missed) {
             (Some(overlap), _) => overlap,

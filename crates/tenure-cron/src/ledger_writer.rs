@@ -73,7 +73,7 @@ impl WriterTask {
                     Some(entry) => self.waiting.push(entry),
                     None => return Ok(()),
                 }
-                // Whoever is woken by the same instant has something to write, too.
+                // Other tasks that are woken by the same instant have something to write, too.
                 tokio::task::yield_now().await;
             }
             let room = LEDGER_STEPS_MAX.saturating_sub(self.waiting.len());

@@ -284,7 +284,7 @@ fn trust_end(sent_at: Time, ttl: Duration, margin: Duration) -> Time {
     sent_at + ttl - margin
 }
 
-/// I3: whoever is seen to trust itself is inside its reign of that term.
+/// I3: a candidate that is seen to trust itself is inside its reign of that term.
 fn trust_is_shown_in_time(events: &[&Event], reigns: &[TrustSpan<'_>], found: &mut Found<'_>) {
     for event in events {
         let Kind::Trusts { term } = event.kind else { continue };

@@ -117,7 +117,7 @@ fn leader_answer(hub: &Hub, watched: &Watched, method: &Method, uri: &Uri) -> An
             hub.interest();
             return redirect(watched, &key);
         }
-        // Who asks by HEAD wants to show it: a hand-over does not wait for that.
+        // HEAD is asked to show who leads: a hand-over does not wait for that.
         let shown = method == Method::HEAD;
         let body = if shown { watched.shown_body() } else { watched.vouched_body() };
         if let Some(body) = body {

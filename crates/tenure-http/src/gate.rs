@@ -94,7 +94,7 @@ impl Gate {
         let open = OPEN.contains(&request.uri().path());
         let needed = self.token_for_reading && !open;
         let known = match bearer(request.headers()) {
-            // Who asks about health with a token of yesterday gets its answer all the same.
+            // A health check with a token of yesterday gets its answer all the same.
             Some(given) if open => self.check_token(given, peer).unwrap_or(false),
             Some(given) => self.check_token(given, peer)?,
             None => false,

@@ -1,5 +1,5 @@
 //! Which elections are watched. The list changes seldom and is looked at with every request, so
-//! whoever looks takes the whole list as it is.
+//! a reader takes the whole list as it is.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};

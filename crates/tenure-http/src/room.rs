@@ -1,7 +1,7 @@
 //! How many may be connected: all together, from one address, and a few more who ask for health.
 //!
-//! The reserve is for those who ask at once. Whoever comes when it is full takes the place of the
-//! one that has been there longest: idle connections can't keep a probe out.
+//! The reserve is for those who ask at once. When it is full, a newcomer takes the place of the one
+//! that has been there longest: idle connections can't keep a probe out.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

@@ -36,8 +36,8 @@ pub struct Limits {
     pub connections: usize,
     /// How many of these one address may have, so that one client can't take them all.
     pub per_peer: usize,
-    /// How many more there may be for those who ask for health: whoever looks after this process
-    /// must not take it for dead because others hold all connections.
+    /// How many more there may be for those who ask for health: a supervisor must not take this
+    /// process for dead because others hold all connections.
     pub reserve: usize,
     /// How long a request's head may take to arrive, and how long a connection may be idle.
     pub head_within: Duration,

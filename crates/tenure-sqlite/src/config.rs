@@ -13,7 +13,7 @@ use crate::store::SqliteStore;
 
 /// How long a call waits for another process that is writing, unless told otherwise.
 ///
-/// A write takes a few milliseconds; whoever takes longer than this is stuck, and an unknown
+/// A write takes a few milliseconds. A process that takes longer than this is stuck, and an unknown
 /// outcome that names it is worth more than a longer wait.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -95,7 +95,7 @@ impl SqliteConfig {
     }
 
     /// Only to look: who leads, and what waits. Nothing is created or changed, so that a file of
-    /// another user, or on a read-only mount, will do. Whoever wants to lead is refused (`Denied`).
+    /// another user, or on a read-only mount, will do. A candidate is refused (`Denied`).
     ///
     /// # Examples
     /// ```

@@ -69,7 +69,7 @@ impl Bell {
             bell.ring(Ring::Notice);
         };
         if thread::Builder::new().name("tenure-again".to_owned()).spawn(ring).is_err() {
-            // Whoever sends next rings.
+            // The next sender rings.
             lock(&self.0).again = false;
         }
     }

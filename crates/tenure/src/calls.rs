@@ -1,11 +1,11 @@
 //! The driver's calls to the store.
 //!
 //! They stamp `sent_at` before a call leaves, group the ops of many elections into one call, and
-//! never drop a call to meet a timer: silence is turned into an unknown outcome for whoever can
-//! wait no longer, and the call goes on for the others. Only a call that has hung for so long that
-//! sixteen others hang after it is dropped: its outcome is unknown already, and a store that never
-//! answers must not silence a candidate for good. What handles ask has a lane of its own, so that
-//! it never takes the place of a renewal.
+//! never drop a call to meet a timer: silence is turned into an unknown outcome for callers that
+//! can wait no longer, and the call goes on for the others. Only a call that has hung for so long
+//! that sixteen others hang after it is dropped: its outcome is unknown already, and a store that
+//! never answers must not silence a candidate for good. What handles ask has a lane of its own, so
+//! that it never takes the place of a renewal.
 
 use std::collections::{BTreeMap, HashSet};
 use std::future::poll_fn;

@@ -124,20 +124,20 @@ pub(crate) struct Meter {
     part: Part,
     me: Holder,
     /// The reign that was seen last, here or elsewhere.
-    reign: Option<Reign>,
+    reign: Option<Holding>,
     /// Whether the answer that is waited for will be about a renewal.
     sent: Option<bool>,
     before: Before,
 }
 
-/// Who leads, or led.
-struct Reign {
+/// Who holds the lease, or held it, and under which term.
+struct Holding {
     holder: Holder,
     term: Option<Term>,
 }
 
-impl Reign {
-    fn is(&self, other: &Reign) -> bool {
+impl Holding {
+    fn is(&self, other: &Holding) -> bool {
         match (self.term, other.term) {
             (Some(term), Some(other)) => term == other,
             _ => self.holder == other.holder,
@@ -231,7 +231,7 @@ impl Meter {
         self.before = Before::default();
         let led = self.led_until(term, until);
         self.change(|part| (part.led, part.other_until) = (Some(led), None));
-        self.sees(now, Reign { holder: self.me.clone(), term: Some(term) });
+        self.sees(now, Holding { holder: self.me.clone(), term: Some(term) });
         self.count(Counted::Acquired);
     }
 
@@ -252,19 +252,19 @@ impl Meter {
     /// What the store tells of others.
     fn see(&mut self, now: Time, sight: &Sight) {
         let other_until = sight.lease.as_ref().map(|lease| {
-            // An answer about whoever leads next may take that long.
+            // An answer about the next leader may take that long.
             now + lease.remaining + self.timing.renew_every
         });
         if other_until != self.part.other_until {
             self.change(|part| part.other_until = other_until);
         }
         if let Some(lease) = &sight.lease {
-            self.sees(now, Reign { holder: lease.holder.clone(), term: lease.term });
+            self.sees(now, Holding { holder: lease.holder.clone(), term: lease.term });
         }
     }
 
-    fn sees(&mut self, now: Time, reign: Reign) {
-        // Who leads when this process begins to look is no change.
+    fn sees(&mut self, now: Time, reign: Holding) {
+        // The leader whom this process sees first is no change.
         if self.reign.as_ref().is_some_and(|known| !known.is(&reign)) {
             self.group.change(|tally| tally.changed_hands(self.id, now));
         }

@@ -50,7 +50,7 @@ pub(crate) trait Phases {
         })
     }
 
-    /// Trust has ended, whoever notices it; says whether anybody is to be told.
+    /// Trust has ended; says whether anybody is to be told, to the first that notices it.
     fn advance_to_end(&self) -> bool {
         self.change(|present| {
             if matches!(present, Phase::Over(_)) {

@@ -3,7 +3,7 @@
 //!
 //! What must hold in every order of events: the driver that closes a reign sees all work that was
 //! let in, or is told by exactly one of those who leave (I8). At most one handle is taken, and a
-//! handle that comes too late leaves no work behind. Whoever sees that trust is over sees when.
+//! handle that comes too late leaves no work behind. A look that sees trust over also sees when.
 
 use std::sync::Arc;
 

@@ -212,7 +212,7 @@ impl Shared {
 
     /// Wakes everybody who reads. Never called by the driver (L2).
     pub(crate) fn wake_feeds(&self) {
-        // Without the lock: whoever is woken may subscribe.
+        // Without the lock: a reader that is woken may subscribe.
         self.readers().iter().for_each(|queue| queue.wake());
     }
 
@@ -268,7 +268,7 @@ impl Reign {
         self.deadline.set_silently(|deadline| *deadline = until);
     }
 
-    /// Trust has ended, whoever notices it; says whether anybody is to be told.
+    /// Trust has ended; says whether anybody is to be told, to the first that notices it.
     pub(crate) fn advance_to_end(&self) -> bool {
         self.phase.advance_to_end()
     }

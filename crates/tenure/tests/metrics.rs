@@ -183,7 +183,7 @@ async fn changes_of_hands_are_those_of_one_election_and_seen_by_all() {
         for (from, to) in [(&first, &second), (&second, &first)] {
             from.stop().await.unwrap();
             world.pass_until(|| to.is_leader()).await;
-            // Who comes back sees who leads now.
+            // One that comes back sees who leads now.
             from.start().await.unwrap();
         }
     }

@@ -78,7 +78,7 @@ impl PgBouncer {
     }
 }
 
-/// Its settings: whoever has said COMMIT may get another session of the server.
+/// Its settings: after COMMIT, a client may get another session of the server.
 fn ini(users: &str, port: u16, server_port: u16) -> String {
     format!(
         "[databases]\n\

@@ -70,7 +70,7 @@ fn check_function_sizes(file: &SourceFile, code: &str) -> Vec<Finding> {
     findings
 }
 
-/// Who drops a future must know what that leaves behind.
+/// A caller that drops a future must know what that leaves behind.
 fn check_cancel_safety(file: &SourceFile) -> Vec<Finding> {
     let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
     let mut findings = Vec::new();

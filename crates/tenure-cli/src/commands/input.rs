@@ -1,8 +1,8 @@
 //! Lines on stdin, for a command that must never wait for them.
 //!
-//! A thread of its own reads, and ends with the process: whoever waits for the end of a reign does
-//! not wait for a line. On a terminal it reads only while this process is in the foreground; a read
-//! in the background would stop the whole process, and with it the renewals.
+//! A thread of its own reads, and ends with the process: waiting for the end of a reign must not
+//! mean waiting for a line. On a terminal it reads only while this process is in the foreground; a
+//! read in the background would stop the whole process, and with it the renewals.
 
 use std::io::{self, IsTerminal as _};
 use std::thread;

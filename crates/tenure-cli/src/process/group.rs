@@ -313,7 +313,7 @@ impl Group {
     fn is_empty(&self) -> bool {
         match test_kill_process_group(self.id) {
             Err(Errno::SRCH) => true,
-            // Who is left may be a zombie whose parent left the group, or, now that the guardian
+            // What is left may be a zombie whose parent left the group, or, now that the guardian
             // is reaped, a group of somebody else that was given our number.
             Ok(()) | Err(_) => !has_members(self.id),
         }

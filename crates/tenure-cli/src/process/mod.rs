@@ -29,7 +29,8 @@
 //! - A process of another user (`sudo`), which we may not signal, is out of reach. So is what the
 //!   command has had started by somebody else: a container's runtime, `systemd-run`, `at`.
 //! - A process in uninterruptible sleep dies when it wakes.
-//! - What the command has sent to a server is carried out there, whoever is dead (D4). Use a fence.
+//! - What the command has sent to a server is carried out there, even if all are dead (D4). Use a
+//!   fence.
 //! - If the guardian is frozen together with tenure (a paused container, a suspended machine), the
 //!   command most likely is too. It may run for a moment after the thaw, before the guardian does.
 //!   Only a fence stops what it does in that moment.

@@ -66,7 +66,7 @@ pub(super) fn spawn(command: &mut Command, code: Code) -> io::Result<(Pid, Owned
 /// Reaps every child that has ended, save guardians and children of our own process group.
 ///
 /// Those that are spared hide the dead behind them for as long as they are not reaped themselves.
-/// That is short: a dead guardian ends its run, and whoever starts a child in our group waits.
+/// That is short: a dead guardian ends its run, and code that starts a child in our group waits.
 pub(super) fn reap_strays() {
     let mut children = lock();
     let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;

@@ -97,7 +97,7 @@ fn status_works_on_a_file_that_may_only_be_read() {
     let done = as_nobody(&place, &["status", "--json"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.out.contains("\"last_term\":1"), "{done:?}");
-    // Who wants to lead is refused at once, and told why.
+    // A candidate is refused at once, and told why.
     let done = as_nobody(&place, &["run", "job", "--", "true"]);
     assert_eq!(done.code, 2, "{done:?}");
     assert!(done.err.contains("can't be read and written by this user"), "{done:?}");

@@ -112,7 +112,7 @@ fn needs_postgres_a_clean_up_that_fails_is_told_and_changes_the_code() {
     let election = told.split("in the election ").nth(1).unwrap().split(',').next().unwrap();
     let schema = election.replace('-', "_");
     drill.line("round 1");
-    // Whoever reads in a transaction keeps the table.
+    // A reader in a transaction keeps the table.
     postgres.run(&format!("BEGIN; SELECT count(*) FROM {schema}.written"));
     assert_eq!(drill.code(), 125, "{:#?}", drill.seen());
     let told = |part: &str| drill.seen().iter().any(|line| line.contains(part));

@@ -152,7 +152,7 @@ fn resign_tells_who_leads_now() {
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.err.contains("term 1 of job is over; b leads as term 2"), "{done:?}");
 
-    // Who does not answer is waited for no longer than told.
+    // A server that does not answer is waited for no longer than told.
     b.signal(Signal::STOP);
     let done = place.run(&["resign", "job", "--timeout", "100ms"]);
     assert_eq!(done.code, 1, "{done:?}");

@@ -186,7 +186,7 @@ fn without_cgroups() -> Command {
     let mut command = Command::new("unshare");
     let works = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
     if !works.is_ok_and(|status| status.success()) {
-        // Who may not do that may not make a cgroup either; `StandIn` checks.
+        // A user that may not do that may not make a cgroup either; `StandIn` checks.
         return Command::new(own);
     }
     let hide = "umount -l $(awk '$3 == \"cgroup2\" { print $2 }' /proc/mounts) || :; exec \"$@\"";

@@ -40,7 +40,7 @@ pub(crate) struct JobState {
     next: Option<i64>,
     running: usize,
     queue: VecDeque<Pending>,
-    /// Ticks that are in the queue or run: whoever wants one of them, it is not taken twice.
+    /// Ticks that are in the queue or run: none of them is taken twice.
     in_hand: HashSet<i64>,
     /// Nothing of its schedule begins.
     paused: bool,

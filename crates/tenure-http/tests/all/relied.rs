@@ -107,7 +107,7 @@ async fn looking_holds_up_nobody() {
     for path in paths {
         assert_eq!(pair.a.get(path).await.status, 200, "{path}");
     }
-    // Who was told 503 was not told that it leads.
+    // A 503 told nobody that it leads.
     assert_eq!(pair.b.get("/leader").await.status, 503);
     let stopping = pair.stop().await;
     tokio::time::timeout(LIMIT, stopping).await.expect("nothing is waited for").unwrap();

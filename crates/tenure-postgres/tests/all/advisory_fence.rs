@@ -204,7 +204,7 @@ async fn needs_postgres_metadata_needs_the_table_and_says_so() {
     assert!(says.message().contains("run `tenure migrate`"), "{says}");
 }
 
-/// Issue 12, item 18: whoever can't see a fence does not campaign.
+/// A candidate that can't see fences does not campaign.
 #[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
 async fn needs_postgres_a_candidate_that_can_not_use_the_tables_does_not_campaign() {

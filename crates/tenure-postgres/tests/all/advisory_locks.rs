@@ -71,7 +71,7 @@ async fn needs_postgres_a_foreign_holder_is_polled_for() {
     election.stop().await.unwrap();
 }
 
-/// A3: locks re-enter, so whoever holds one must not try for it again.
+/// A3: locks re-enter, so the holder of one must not try for it again.
 #[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
 async fn needs_postgres_locks_never_nest() {

@@ -43,7 +43,7 @@ async fn needs_postgres_terms_of_leases_go_on_above_those_of_another_store() {
     }
     assert_eq!(session.number("SELECT count(*) FROM tenure_floor").await, 1);
 
-    // Whoever leads goes on under the term that it has.
+    // The leader goes on under the term that it has.
     granted(a.renew("e", before).await);
     assert!(passes(&session, "e", before).await);
     let lease = refused(Player::new(&store, "b", 2).acquire("e", 1).await).lease.unwrap();

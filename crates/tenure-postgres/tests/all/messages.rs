@@ -78,7 +78,7 @@ async fn needs_postgres_programs_that_notify_and_listen_by_themselves_fit_in() {
     session.run(&format!("NOTIFY {channel}, '{{\"action\":\"refresh\"}}'")).await;
     let payload = "{\"action\":\"refresh\"}".to_owned();
     assert_eq!(next(&mut *inbox).await, Arrival::Notice { channel: channel.clone(), payload });
-    // What is no JSON arrives too: whoever handles it decides.
+    // What is no JSON arrives too: the handler decides.
     session.run(&format!("NOTIFY {channel}")).await;
     let bare = Arrival::Notice { channel: channel.clone(), payload: String::new() };
     assert_eq!(next(&mut *inbox).await, bare);
@@ -212,7 +212,7 @@ async fn needs_postgres_a_post_waits_for_one_that_is_not_committed_yet() {
     .await;
     // Another channel does not wait.
     channels(&place.store()).post(&name("e"), &[post("d", "3", "k")]).await.unwrap();
-    // Nor does whoever leads, at the same store.
+    // Nor does the leader, at the same store.
     assert_eq!(takes(&store, term, "c").await, None, "and nobody is handed the second");
     let other = takes(&store, term, "d").await.unwrap();
     let done = channels(&store).acknowledge(&name("e"), term, "d", other.id).await.unwrap();

@@ -307,7 +307,7 @@ async fn needs_postgres_the_table_keeps_the_rules_if_the_old_functions_come_back
     place.store().migrate().await.unwrap();
 }
 
-/// Whoever writes to the table by hand: terms in turn only, and nothing under a fence (P1, P6).
+/// Writes to the table by hand: terms in turn only, and nothing under a fence (P1, P6).
 #[needs(postgres)]
 #[tokio::test(flavor = "multi_thread")]
 async fn needs_postgres_the_table_refuses_terms_out_of_turn_and_takeovers_under_a_fence() {

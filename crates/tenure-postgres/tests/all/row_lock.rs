@@ -76,7 +76,7 @@ async fn needs_postgres_without_the_row_lock_a_stale_write_passes_and_is_noticed
     let server = common::server();
     assert_eq!(stale_writes(&without(&server, &[]).await).await, 0, "the control");
     assert_eq!(stale_writes(&without(&server, &LOCKS).await).await, 3, "at every level");
-    // The table guards itself: one of the two alone will do, whoever forgets the other.
+    // The table guards itself: one of the two alone will do.
     assert_eq!(stale_writes(&without(&server, &LOCKS[..2]).await).await, 0);
     assert_eq!(stale_writes(&without(&server, &LOCKS[2..]).await).await, 0);
 }

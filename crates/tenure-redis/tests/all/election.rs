@@ -23,7 +23,7 @@ async fn needs_redis_a_clean_hand_over_takes_milliseconds() {
     let mut leader = candidate(server.settled(), "first").build().unwrap();
     let mut reign = leader.campaign().await.unwrap();
     for round in 0..60 {
-        // Whoever resigned steps back for a while, so the next one is somebody new.
+        // The one that resigned steps back for a while, so the next one is somebody new.
         let next = candidate(server.settled(), &format!("candidate {round}")).build().unwrap();
         let campaigner = next.clone();
         let waiting = tokio::runtime::Handle::current().spawn(async move {

@@ -87,7 +87,7 @@ async fn needs_redis_a_take_whose_answer_was_lost_is_no_delivery() {
         };
         assert_eq!((first.payload.as_str(), first.count), ("1", count), "handed out so often");
     }
-    // Whoever takes again after an answer has seen the message.
+    // One that takes again after an answer has seen the message.
     let Taken::Message(first) = store.take(&a.election, term, "c", 3).await.unwrap() else {
         panic!("nothing is left of it");
     };

@@ -19,7 +19,7 @@ async fn start(store: RedisStore, label: &str) -> Election {
     builder.start().await.unwrap()
 }
 
-/// Whoever of these leads first, and when.
+/// Which of these leads first, and when.
 async fn next_leader(elections: &[&Election]) -> (Tenure, Time) {
     let campaigns = elections.iter().map(|election| Box::pin(election.campaign()));
     let elected = async {

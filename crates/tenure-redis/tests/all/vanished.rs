@@ -164,7 +164,7 @@ async fn needs_redis_a_foreign_client_that_takes_the_key_is_believed() {
     }
     refused(a.acquire(&store, 2).await);
     server.run(&["DEL", "jobs"]);
-    // Whoever led before may still be winding up.
+    // The last leader may still be winding up.
     refused(b.acquire(&store, 2).await);
     let (next, granted_after) = takes_in_time(&store, &b, 3).await;
     assert!(next > term, "I2");
@@ -288,7 +288,7 @@ async fn fenced(fence: &Fence, connection: &mut MultiplexedConnection) -> Result
     fence.run(connection, &write, &["stock"]).await
 }
 
-/// Whoever leads by the notes may write, and nobody else can be granted anything meanwhile.
+/// The leader by the notes may write, and nobody else can be granted anything meanwhile.
 #[needs(redis)]
 #[tokio::test]
 async fn needs_redis_the_fence_counts_up_to_the_noted_end() {

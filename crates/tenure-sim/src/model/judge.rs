@@ -260,7 +260,7 @@ impl Ghost {
             }
             Input::Campaign | Input::Observe | Input::Withdraw => {
                 shadow.observes = *input == Input::Observe;
-                // Whoever comes back after that asks anew, once the work is over.
+                // A candidate that comes back after that asks anew, once the work is over.
                 shadow.asks_from = shadow.asks_from.min(shadow.works_until);
             }
             _ => {}

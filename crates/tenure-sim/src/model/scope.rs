@@ -15,7 +15,7 @@ pub struct Scope {
     pub steps: bool,
     /// Candidates may turn to observing, and campaign again (a command).
     pub observes: bool,
-    /// Whoever takes part again does so by a machine that is built from its past.
+    /// A candidate that takes part again has a machine that is built from its past.
     pub resumes: bool,
     /// Candidates step down at the first renewal whose outcome is unknown.
     pub fail_closed: bool,

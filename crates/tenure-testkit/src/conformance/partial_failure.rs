@@ -42,7 +42,7 @@ async fn a_dropped_call_leaves_each_op_done_or_not(arena: &Arena<'_>) -> Verdict
                 sight = arena.store.read(name).await?;
             }
             ensure!(whole(&sight), "a dropped call left {name:?} half done: {sight:?}");
-            // Whoever dropped the call asks again, and is healed or granted anew (C1).
+            // The caller that dropped it asks again, and is healed or granted anew (C1).
             let a = a.twin().within(name);
             let term = granted("the acquire of a dropped call, again", {
                 a.acquire(Want { seq: Some(2), ..Want::default() }).await

@@ -274,7 +274,7 @@ struct FaultHints {
 
 impl Hints for FaultHints {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Hint>> {
-        // Never two in a row, or whoever drains the stream would never come to an end.
+        // Never two in a row, or a reader that drains the stream would never come to an end.
         if !self.made_up
             && let Some(hint) = self.make_up()
         {

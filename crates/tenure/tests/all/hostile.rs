@@ -15,7 +15,7 @@ use crate::common::{self, Mood, TTL, World, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whoever comes here stays until it is opened.
+/// A thread that comes here stays until it is opened.
 #[derive(Default)]
 struct Gate {
     open: Mutex<bool>,

@@ -101,7 +101,7 @@ async fn stopping_again_while_the_work_still_runs_is_answered_and_so_is_starting
     world.pass_until(|| election.is_leader()).await;
 }
 
-/// Whoever starts is answered by an attempt of its own, and not by an answer to what was asked
+/// A start is answered by an attempt of its own, and not by an answer to what was asked
 /// before it: a release of the last reign, a look of an observer.
 #[tokio::test]
 async fn starting_waits_for_its_own_attempt() {

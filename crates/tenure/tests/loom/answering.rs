@@ -76,7 +76,8 @@ fn done_speaks_for_answers_before_it_only() {
     });
 }
 
-/// Who is told a term relies on the reign of that very term, also while one reign follows another.
+/// An answer with a term relies on the reign of that very term, also while one reign follows
+/// another.
 #[test]
 fn an_answer_with_a_term_is_about_the_reign_of_that_term() {
     loom::model(|| {

@@ -93,7 +93,7 @@ fn a_handle_is_waited_for_or_not_given() {
     });
 }
 
-/// Who sees that trust is over also sees when it was to end last.
+/// A look that sees trust over also sees when it was to end last.
 #[test]
 fn the_end_of_trust_comes_with_its_instant() {
     loom::model(|| {

@@ -224,7 +224,7 @@ impl JobFile {
 }
 
 /// Who else may write to a file of this mode and group. The group of this process is a user's own
-/// on most systems, and whoever is in it has been trusted by somebody.
+/// on most systems, and its members have been trusted by somebody.
 fn other_writers(mode: u32, group: u32, own_group: u32) -> Option<&'static str> {
     match (mode & 0o002 != 0, mode & 0o020 != 0) {
         (true, _) => Some("everybody"),

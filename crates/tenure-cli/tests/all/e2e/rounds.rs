@@ -71,7 +71,7 @@ fn run(plan: &Plan) {
         }
     }
 
-    // Whoever was frozen takes part again, under terms of its own.
+    // A leader that was frozen takes part again, under terms of its own.
     let last = fleet.leader();
     eventually("a write", || workload::has_written(&data, last.term).then_some(()));
     let stale = record::term(frozen[0]);

@@ -42,7 +42,7 @@ fn open(browser: &Browser, instance: &Instance) {
 #[test]
 fn needs_browser_a_change_of_leader_is_on_the_page_within_100_ms() {
     let place = Place::new();
-    // Renewed every 5 s: whoever resigned asks again after that, and must know sooner.
+    // Renewed every 5 s: one that resigned asks again after that, and must know sooner.
     let (first, second) = pair_with_ttl(&place, "15s");
     let browser = Browser::start();
     open(&browser, &second);
@@ -71,7 +71,7 @@ fn needs_browser_a_change_of_leader_is_on_the_page_within_100_ms() {
              .then(a => Number(e.dataset.changedAt) - Date.parse(a.history[0].from))"
         );
         late_ms.push(browser.script(&script).as_f64().unwrap());
-        // Whoever resigned steps back for 5 s before it can be elected again.
+        // After it has resigned, an instance steps back for 5 s before it can be elected again.
         browser.shows(&of("tbody tr:first-child"), next);
     }
     late_ms.sort_by(f64::total_cmp);

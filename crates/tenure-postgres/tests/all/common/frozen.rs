@@ -1,5 +1,5 @@
 //! The proof of the fence: a leader freezes somewhere in its transaction and is outlived by a
-//! successor, at a random instant. Whoever runs it decides what it is to show.
+//! successor, at a random instant. The test that runs it decides what it is to show.
 
 use std::sync::Arc;
 use std::time::Duration;

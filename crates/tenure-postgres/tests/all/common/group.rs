@@ -35,29 +35,30 @@ pub(crate) struct SeenReign {
     pub(crate) at: Time,
 }
 
-type Slot = Arc<Mutex<Weak<Tenure>>>;
+/// The reign of a member, for the one who watches that there are no two.
+type CurrentReign = Arc<Mutex<Weak<Tenure>>>;
 
 impl Group {
     /// Starts one candidate after the other; the first leads if it can.
     pub(crate) async fn start(stores: Vec<Arc<dyn Store>>, ttl: Duration) -> Group {
         let reigns: Arc<Mutex<Vec<SeenReign>>> = Arc::default();
-        let (mut members, mut slots) = (Vec::new(), Vec::new());
+        let (mut members, mut watched) = (Vec::new(), Vec::new());
         for (number, store) in stores.into_iter().enumerate() {
-            let slot: Slot = Arc::default();
+            let current: CurrentReign = Arc::default();
             let label = format!("member-{number}");
             let election = Election::builder("e", store).label(label).ttl(ttl).build().unwrap();
             election.start().await.unwrap();
             let leads = Handle::current().spawn(work(
                 election.clone(),
                 number,
-                slot.clone(),
+                current.clone(),
                 reigns.clone(),
             ));
-            slots.push(slot);
+            watched.push(current);
             members.push(Member { election, leads });
         }
         let over = Arc::new(AtomicBool::new(false));
-        let watcher = Handle::current().spawn(watch(slots, over.clone()));
+        let watcher = Handle::current().spawn(watch(watched, over.clone()));
         Group { members, reigns, over, watcher }
     }
 
@@ -119,14 +120,14 @@ impl Group {
 async fn work(
     election: Election,
     member: usize,
-    slot: Slot,
+    current: CurrentReign,
     reigns: Arc<Mutex<Vec<SeenReign>>>,
 ) -> Result<Option<()>, tenure::Error> {
     election
         .lead(|tenure| {
-            let (slot, reigns) = (slot.clone(), reigns.clone());
+            let (current, reigns) = (current.clone(), reigns.clone());
             async move {
-                *slot.lock().unwrap() = Arc::downgrade(&tenure);
+                *current.lock().unwrap() = Arc::downgrade(&tenure);
                 reigns.lock().unwrap().push(SeenReign { member, term: tenure.term(), at: now() });
                 // It goes on for as long as it is trusted, to give others a chance to collide.
                 tenure.lost().await;
@@ -137,11 +138,11 @@ async fn work(
 }
 
 /// Sees two that trust themselves at once: the first before the second and after it.
-async fn watch(slots: Vec<Slot>, over: Arc<AtomicBool>) {
+async fn watch(members: Vec<CurrentReign>, over: Arc<AtomicBool>) {
     while !over.load(Ordering::Relaxed) {
-        for a in &slots {
-            for b in slots.iter().filter(|b| !Arc::ptr_eq(a, b)) {
-                let reign = |slot: &Slot| slot.lock().unwrap().upgrade();
+        for a in &members {
+            for b in members.iter().filter(|b| !Arc::ptr_eq(a, b)) {
+                let reign = |current: &CurrentReign| current.lock().unwrap().upgrade();
                 let (Some(a), Some(b)) = (reign(a), reign(b)) else { continue };
                 let both = a.is_current() && b.is_current() && a.is_current();
                 assert!(!both, "I1: terms {} and {} at once", a.term(), b.term());

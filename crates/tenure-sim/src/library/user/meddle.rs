@@ -53,7 +53,7 @@ async fn ask_all(proc: &Arc<Proc>, election: &Election) {
     proc.call("current_leader", asks).await;
 }
 
-/// Whoever campaigns is put out by a stop, unless it leads before.
+/// A stop ends a campaign, unless it has led to a reign before.
 async fn campaign_and_stop(proc: &Arc<Proc>, election: &Election) {
     let campaign = async { drop(election.campaign().await) };
     let stop = async {
@@ -104,7 +104,7 @@ pub(crate) async fn churning(proc: Arc<Proc>, candidate: Candidate) {
     }
 }
 
-/// Comes, leads for a while perhaps, and goes. Whoever has gone does not lead.
+/// Comes, leads for a while perhaps, and goes. After that it does not lead.
 pub(crate) async fn visiting(proc: Arc<Proc>, election: Election) {
     let ttl = proc.timing.ttl;
     loop {

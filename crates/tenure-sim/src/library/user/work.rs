@@ -155,7 +155,7 @@ async fn under_tenure(proc: &Arc<Proc>, election: &Election, tenure: &Tenure, st
 
 fn act(proc: &Proc, tenure: &Tenure) {
     meddle::fork_with(proc, tenure);
-    // In this order: whoever may start something may also finish it.
+    // In this order: what may be started may also be finished.
     let (current, leads) = (tenure.is_current(), tenure.is_leader());
     if leads && !current {
         proc.broken("I3", "is_leader() is true after the end of trust");
