@@ -42,7 +42,7 @@ pub(crate) fn step(step: &mut StepRun<'_>) -> Result<Verdict> {
         return Ok(Verdict::Skipped);
     }
     let mut build = npm();
-    if !step.run(build.current_dir(project()).args(["run", "build"]))? {
+    if !step.run(build.current_dir(project()).args(["run", "build"]))? || !build_native(step)? {
         return Ok(Verdict::Failed);
     }
     // The command.
@@ -83,6 +83,39 @@ fn npm() -> Command {
     let mut npm = Command::new(NPM.command);
     npm.env("npm_config_update_notifier", "false").env("npm_config_fund", "false");
     npm
+}
+
+/// Builds the native part as the other steps build, and puts it beside the package.
+fn build_native(step: &mut StepRun<'_>) -> Result<bool> {
+    if !step.cargo(&["build", "--package", "tenure-node", "--locked"])? {
+        return Ok(false);
+    }
+    let built = cargo::root().join("target/debug").join(library());
+    let place = project().join("dist").join(format!("tenure.{}.node", platform()));
+    // Not over the old one: a process that still runs may have it mapped.
+    fs::remove_file(&place).ok();
+    fs::copy(&built, &place).with_context(|| format!("cannot copy {}", built.display()))?;
+    Ok(true)
+}
+
+/// What cargo calls the native part.
+fn library() -> String {
+    format!("{}tenure_node{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX)
+}
+
+/// The name of this platform, as napi-rs has it.
+fn platform() -> String {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    match std::env::consts::OS {
+        "linux" if cfg!(target_env = "musl") => format!("linux-{arch}-musl"),
+        "linux" => format!("linux-{arch}-gnu"),
+        "macos" => format!("darwin-{arch}"),
+        other => format!("{other}-{arch}"),
+    }
 }
 
 /// Makes sure of a server, or notes what is skipped.
