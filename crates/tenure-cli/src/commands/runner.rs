@@ -50,7 +50,7 @@ impl<'a> Runner<'a> {
         out: &'a Output,
     ) -> Result<Runner<'a>, Failure> {
         let election = build(candidacy, opened)?;
-        let guardians = Guardians::new(opened.release_note(&election)?);
+        let guardians = Guardians::new(opened.release_note(&election, stop_by.linger)?);
         presence.show(&election, out)?;
         Ok(Runner {
             election,

@@ -31,3 +31,4 @@ mod sidecar;
 mod stopping;
 mod streams;
 mod support;
+mod witness;
