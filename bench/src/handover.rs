@@ -78,8 +78,8 @@ pub(crate) fn kill_9(engine: Engine, rounds: usize, bar: f64) -> Result<Section>
     Ok(section)
 }
 
-/// The electing process of the leader is killed, alone: its witness gives the lease back. First with
-/// a ttl of 3 s, then at the defaults.
+/// The electing process of the leader is killed, alone: its witness gives the lease back. First
+/// with a ttl of 3 s, then at the defaults.
 pub(crate) fn die(engine: Engine, rounds: usize) -> Result<Section> {
     let mut section = Section::new();
     for (kind, ttl) in [(Kind::Run, "ttl 3 s"), (Kind::RunAtDefaults, "defaults")] {
