@@ -57,6 +57,8 @@ pub(crate) enum Kind {
     Work,
     /// `tenure run` with a command that does nothing.
     Run,
+    /// The same with the ttl that people get who ask for none.
+    RunAtDefaults,
     /// `tenure campaign`: nothing tells it when the work that others do has ended.
     Campaign,
 }
@@ -223,12 +225,15 @@ fn command(kind: Kind, program: &Path, election: &str, label: &str) -> Command {
             command.args([CANDIDATE, election, label]);
             return command;
         }
-        Kind::Run => "run",
+        Kind::Run | Kind::RunAtDefaults => "run",
         Kind::Campaign => "campaign",
     };
-    command.args([verb, election, "--json", "--ttl", "3s", "--renew-every", "1s", "--id", label]);
+    command.args([verb, election, "--json", "--id", label]);
+    if kind != Kind::RunAtDefaults {
+        command.args(["--ttl", "3s", "--renew-every", "1s"]);
+    }
     match kind {
-        Kind::Run => command.args(["--", "sleep", "1000000"]),
+        Kind::Run | Kind::RunAtDefaults => command.args(["--", "sleep", "1000000"]),
         // Nobody works for it, so there is nobody to wait for.
         _ => command.arg("--at-once"),
     };

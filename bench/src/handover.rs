@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tenure::Time;
+use tenure::core::{Op, Reply, StoreExt as _};
+use tenure::{BootClock, CandidateId, Name, Time};
 
 use crate::fleet::{CandidateEvent, Fleet, Kind, TTL};
-use crate::ground::{Engine, Ground};
+use crate::ground::{Engine, Ground, block_on};
 use crate::numbers::Sample;
 use crate::raw::Yardstick;
 use crate::report::{Section, say};
@@ -75,6 +76,64 @@ pub(crate) fn kill_9(engine: Engine, rounds: usize, bar: f64) -> Result<Section>
     section.never("elected before the other was killed", overlaps);
     compare(&mut section, &gaps, &raw.sample()?);
     Ok(section)
+}
+
+/// The electing process of the leader is killed, alone: its witness gives the lease back. First
+/// with a ttl of 3 s, then at the defaults.
+pub(crate) fn die(engine: Engine, rounds: usize) -> Result<Section> {
+    let mut section = Section::new();
+    for (kind, ttl) in [(Kind::Run, "ttl 3 s"), (Kind::RunAtDefaults, "defaults")] {
+        let mut fleet = Fleet::new(kind, CANDIDATES, Ground::new(engine)?)?;
+        let mut raw = Yardstick::new(&fleet.ground)?;
+        let (mut gaps, mut overlaps) = (Vec::new(), 0);
+        for round in 0..rounds {
+            progress(round, rounds);
+            raw.measure()?;
+            let leader = fleet.leader()?;
+            let killed = fleet.kill(leader.process)?;
+            let next = fleet.successor(&leader)?;
+            overlaps += usize::from(next.at < killed);
+            gaps.push(next.at - killed);
+            fleet.replace(leader.process)?;
+            fleet.listen(CALM)?;
+        }
+        let gaps = Sample::of_durations(&gaps)?;
+        section.at_most(&format!("{ttl}: death to elected, p50"), gaps.median(), 20.0, "ms");
+        section.at_most(&format!("{ttl}: death to elected, p99"), gaps.percentile(99), 100.0, "ms");
+        section.never(&format!("{ttl}: elected before the other was killed"), overlaps);
+        compare(&mut section, &gaps, &raw.sample()?);
+    }
+    let (new, kept) = releases(engine, rounds)?;
+    section.number("a release over a new connection, p50", new.median(), "ms");
+    section.number("a release over one that is there, p50", kept.median(), "ms");
+    Ok(section)
+}
+
+/// What a witness would save that kept a connection: a release for nobody, over a new one and over
+/// one that was used before.
+fn releases(engine: Engine, rounds: usize) -> Result<(Sample, Sample)> {
+    let ground = Ground::new(engine)?;
+    let (mut new, mut kept) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let release = Op::Release {
+            election: Name::new(ground.election.as_str())?,
+            candidate: CandidateId::new("nobody", round as u128)?,
+            term: None,
+            seq: u64::MAX,
+        };
+        block_on(async {
+            let mut began = BootClock::time();
+            let store = ground.open()?;
+            for took in [&mut new, &mut kept] {
+                let reply = store.apply_one(&release).await;
+                ensure!(matches!(reply, Reply::Refused(_)), "a release said {reply:?}");
+                took.push(BootClock::time() - began);
+                began = BootClock::time();
+            }
+            Ok(())
+        })?;
+    }
+    Ok((Sample::of_durations(&new)?, Sample::of_durations(&kept)?))
 }
 
 /// The leader is stopped, and goes on later.

@@ -140,6 +140,21 @@ const BENCHES: &[Bench] = &[
         run: || handover::kill_9(Redis, FEW, TTL_AND_100),
     },
     Bench {
+        name: "die_of_the_elector_on_sqlite",
+        about: "Three `tenure run`, 50 rounds each: the electing process is killed, alone.",
+        run: || handover::die(Sqlite, ROUNDS),
+    },
+    Bench {
+        name: "die_of_the_elector_on_postgres",
+        about: "Three `tenure run`, 50 rounds each: the electing process is killed, alone.",
+        run: || handover::die(Postgres, ROUNDS),
+    },
+    Bench {
+        name: "die_of_the_elector_on_redis",
+        about: "Three `tenure run`, 50 rounds each: the electing process is killed, alone.",
+        run: || handover::die(Redis, ROUNDS),
+    },
+    Bench {
         name: "frozen_leader_on_sqlite",
         about: "Three processes, ttl 3 s, 50 rounds: the leader is stopped, and goes on later.",
         run: || handover::frozen(Sqlite, ROUNDS),

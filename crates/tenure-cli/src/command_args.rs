@@ -1,6 +1,7 @@
 //! What those commands take that run a program of the user's while they lead.
 
 use clap::Args;
+use tenure_core::{Error, parse_duration};
 use tenure_http::{Listen, Token};
 
 use crate::commands::serve::token_from_environment;
@@ -43,6 +44,20 @@ pub(crate) struct StopArgs {
     /// Ask its main process alone to end, and not all that it has started; KILL is for all
     #[arg(long)]
     stop_main_only: bool,
+
+    /// If tenure is killed: how long to keep the lease after the command is dead
+    ///
+    /// A killed tenure is succeeded as soon as nothing of its command is left. What the command had
+    /// sent to a server by then is still carried out there. A fence stops that for certain; where
+    /// there is none, a linger gives it time.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "0s",
+        env = "TENURE_LINGER",
+        hide_env_values = true
+    )]
+    linger: String,
 }
 
 /// Where a candidate can be watched.
@@ -67,7 +82,9 @@ impl TryFrom<&StopArgs> for StopBy {
 
     fn try_from(args: &StopArgs) -> Result<StopBy, Failure> {
         let signal = args.stop_signal.as_deref().map(signal).transpose()?;
-        Ok(StopBy { signal, main_only: args.stop_main_only })
+        let about = |error: Error| Failure::from(error).about("--linger");
+        let linger = parse_duration(&args.linger).map_err(about)?;
+        Ok(StopBy { signal, main_only: args.stop_main_only, linger })
     }
 }
 

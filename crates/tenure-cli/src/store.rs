@@ -2,12 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure::{Election, Error, ErrorKind, Name, Secret, Store, StoreUrl, Timing};
 
 use crate::args::GlobalArgs;
 use crate::exit::Failure;
-use crate::give_back::HeldLease;
+use crate::give_back::{HeldLease, ReleasePlan};
 use crate::process::ReleaseNote;
 use crate::registry::registry;
 
@@ -84,8 +85,12 @@ pub(crate) struct Opened {
 
 impl Opened {
     /// The note for guardians, where the leases of a process are given back once it is dead with
-    /// all its work (D1). On other stores they run out.
-    pub(crate) fn release_note(&self, election: &Election) -> io::Result<Option<ReleaseNote>> {
+    /// all its work, and after the linger (D1, D4). On other stores they run out.
+    pub(crate) fn release_note(
+        &self,
+        election: &Election,
+        linger: Duration,
+    ) -> io::Result<Option<ReleaseNote>> {
         let Some(store) = self.store.witness().and_then(|witness| witness.url()) else {
             return Ok(None);
         };
@@ -94,7 +99,7 @@ impl Opened {
             election: election.name().to_string(),
             candidate: election.candidate().to_string(),
         };
-        ReleaseNote::new(&lease.to_string()).map(Some)
+        ReleaseNote::new(&ReleasePlan::of(lease, linger).to_text()?).map(Some)
     }
 
     /// All elections that the store knows of.

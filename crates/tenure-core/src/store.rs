@@ -223,6 +223,8 @@ pub struct StoreInfo {
     pub survives_restart: bool,
     /// Whether a dead leader is succeeded at once, before its lease runs out.
     pub sees_death: bool,
+    /// Whether a witness may give back the lease of a leader that is dead with all its work (D1).
+    pub witness: bool,
     /// Whether released leases are hinted at.
     pub hints: bool,
     /// How many ops one call may carry.
@@ -253,6 +255,7 @@ impl StoreInfo {
             terms_follow_clock: false,
             survives_restart: false,
             sees_death: false,
+            witness: false,
             hints: false,
             batch_limit: 1,
             min_ttl: Duration::from_secs(1),

@@ -51,6 +51,8 @@ pub struct PostgresConfig {
     pub(crate) fence_grace: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) call_timeout: Duration,
+    /// The URL that names this very store.
+    pub(crate) url: Secret,
 }
 
 impl PostgresConfig {
@@ -67,6 +69,7 @@ impl PostgresConfig {
 
     /// The same, with this environment.
     pub(crate) fn from_url_in(url: &str, lookup: Lookup<'_>) -> Result<PostgresConfig, Error> {
+        let named = Secret::new(url);
         let Some((_, tail)) =
             url.split_once("://").filter(|(scheme, _)| ["postgres", "postgresql"].contains(scheme))
         else {
@@ -111,13 +114,7 @@ impl PostgresConfig {
         if server.get_application_name().is_none() {
             server.application_name(options.fallback_name.as_deref().unwrap_or("tenure"));
         }
-        // A dead server must be noticed by connections that only listen, too.
-        if !options.has("keepalives_idle") {
-            server.keepalives_idle(Duration::from_secs(15));
-        }
-        if !options.has("keepalives_interval") {
-            server.keepalives_interval(Duration::from_secs(5));
-        }
+        options.keep_alive(&mut server);
         // Where 0 is asked for, the system's own limit holds.
         match options.tcp_user_timeout.unwrap_or(TCP_USER_TIMEOUT) {
             Duration::ZERO => {}
@@ -134,6 +131,7 @@ impl PostgresConfig {
             fence_grace: options.fence_grace,
             connect_timeout: each.unwrap_or(CONNECT_TIMEOUT),
             call_timeout: CALL_TIMEOUT,
+            url: named,
         })
     }
 
@@ -214,7 +212,7 @@ impl StoreConfig for PostgresConfig {
         false
     }
 
-    /// No proof of death is used here (D4).
+    /// The store itself sees no deaths: a witness does (D1).
     fn childless(&self) -> Arc<dyn StoreConfig> {
         Arc::new(self.clone())
     }
@@ -313,6 +311,16 @@ impl Options {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A dead server must be noticed by connections that only listen, too.
+    fn keep_alive(&self, server: &mut tokio_postgres::Config) {
+        if !self.has("keepalives_idle") {
+            server.keepalives_idle(Duration::from_secs(15));
+        }
+        if !self.has("keepalives_interval") {
+            server.keepalives_interval(Duration::from_secs(5));
+        }
     }
 
     /// What the URL does not say, from the service and the environment.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_core::{
     BoxFuture, Channels, Checkup, Elections, Error, ErrorKind, Expiry, Hints, Ledger, Migrate,
-    Migrated, Name, Op, Reply, Store, StoreInfo, Term, Witness,
+    Migrated, Name, Op, Reply, Secret, Store, StoreInfo, Term, Witness,
 };
 use tokio::runtime::Handle;
 use tokio_postgres::types::{ToSql, Type};
@@ -404,6 +404,7 @@ impl Store for PostgresStore {
         info.expiry = Expiry::StoreClock;
         info.durable_terms = true;
         info.survives_restart = true;
+        info.witness = true;
         info.hints = !self.0.listener.is_deaf();
         info.batch_limit = BATCH_LIMIT;
         info.min_ttl = TTL_MIN;
@@ -427,7 +428,7 @@ impl Store for PostgresStore {
     }
 
     fn witness(&self) -> Option<&dyn Witness> {
-        None
+        Some(self)
     }
 
     fn checkup(&self) -> Option<&dyn Checkup> {
@@ -439,8 +440,17 @@ impl Store for PostgresStore {
     }
 }
 
+impl Witness for PostgresStore {
+    fn url(&self) -> Option<Secret> {
+        Some(self.0.config.url.clone())
+    }
+}
+
 /// What is not promised.
-const RESIDUAL: [&str; 6] = [
+const RESIDUAL: [&str; 7] = [
+    "what a leader had sent to a server is carried out there after its death (D4): where a witness \
+     gives its lease back, the next leader may begin before that; a fence stops it, and --linger \
+     makes it unlikely",
     "leases run out by the wall clock of the server: a forward step of more than the margin ends \
      them early, and two may trust themselves until the first is refused; only a fence stops that",
     "after a failover terms and leases are only kept if the standby is synchronous",

@@ -71,6 +71,8 @@ pub struct RedisConfig {
     pub(crate) fail_closed: FailClosed,
     pub(crate) connect_timeout: Duration,
     pub(crate) call_timeout: Duration,
+    /// The URL that names this very store, if one does.
+    pub(crate) url: Option<Secret>,
 }
 
 impl RedisConfig {
@@ -83,7 +85,7 @@ impl RedisConfig {
     /// # Errors
     /// `Config` if this is no such URL, or a file can't be read; no secret is in the message.
     pub fn from_url(url: &str) -> Result<RedisConfig, Error> {
-        url::parse(url)
+        Ok(RedisConfig { url: Some(Secret::new(url)), ..url::parse(url)? })
     }
 
     /// The server that the user's own client is set up for. The store opens connections of its
@@ -119,6 +121,7 @@ impl RedisConfig {
             fail_closed: FailClosed::default(),
             connect_timeout: CONNECT_TIMEOUT,
             call_timeout: CALL_TIMEOUT,
+            url: None,
         }
     }
 
@@ -127,6 +130,8 @@ impl RedisConfig {
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> RedisConfig {
         self.prefix = prefix.into();
+        // Its keys are others now, and a witness would look for them in vain.
+        self.url = None;
         self
     }
 
@@ -233,7 +238,7 @@ impl StoreConfig for RedisConfig {
         false
     }
 
-    /// No proof of death is used here (D4).
+    /// The store itself sees no deaths: a witness does (D1).
     fn childless(&self) -> Arc<dyn StoreConfig> {
         Arc::new(self.clone())
     }

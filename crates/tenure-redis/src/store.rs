@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tenure_core::{
     BoxFuture, Channels, Checkup, Elections, Error, Expiry, Hints, Ledger, Migrate, Name, Op,
-    Reply, Store, StoreInfo, Witness,
+    Reply, Secret, Store, StoreInfo, Witness,
 };
 
 use crate::channels::Takes;
@@ -263,6 +263,7 @@ impl Store for RedisStore {
         info.terms_follow_clock = true;
         info.survives_restart = false;
         info.sees_death = false;
+        info.witness = self.0.config.url.is_some();
         info.hints = true;
         info.ledger = true;
         info.batch_limit = BATCH_LIMIT;
@@ -288,7 +289,7 @@ impl Store for RedisStore {
     }
 
     fn witness(&self) -> Option<&dyn Witness> {
-        None
+        Some(self)
     }
 
     fn checkup(&self) -> Option<&dyn Checkup> {
@@ -300,8 +301,17 @@ impl Store for RedisStore {
     }
 }
 
+impl Witness for RedisStore {
+    fn url(&self) -> Option<Secret> {
+        self.0.config.url.clone()
+    }
+}
+
 /// What is not promised.
-const RESIDUAL: [&str; 10] = [
+const RESIDUAL: [&str; 11] = [
+    "what a leader had sent to a server is carried out there after its death (D4): where a witness \
+     gives its lease back, the next leader may begin before that; a fence stops it, and --linger \
+     makes it unlikely",
     "leases run out by the server's wall clock: if it is set forward by more than the margin, a \
      second leader may be elected while the first still trusts itself; a fence stops it",
     "terms stay above those that the server forgot as long as its clock is not set back behind \

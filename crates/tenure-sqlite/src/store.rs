@@ -187,6 +187,7 @@ impl Store for SqliteStore {
         info.durable_terms = true;
         info.survives_restart = true;
         info.sees_death = self.0.childless;
+        info.witness = self.url().is_some();
         info.hints = true;
         info.channels = true;
         info.ledger = true;

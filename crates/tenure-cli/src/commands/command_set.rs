@@ -19,11 +19,11 @@ use super::environment;
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 use crate::process::{
-    CannotStart, End, GuardianHandle, Guardians, Notice, OnLoss, OnStuck, Policy, Running, Signal,
-    StopBy, Supervisor, Wish, start_under,
+    CannotStart, End, GuardianHandle, Guardians, Notice, OnLoss, OnStuck, Policy, ReleaseNote,
+    Running, Signal, StopBy, Supervisor, Wish, start_under,
 };
 use crate::signals::Signals;
-use crate::store::{Opened, StoreChoice};
+use crate::store::StoreChoice;
 
 /// The commands of one process, in one election.
 pub(super) struct CommandSet {
@@ -59,14 +59,15 @@ pub(super) enum NotRun {
 }
 
 impl CommandSet {
-    /// With a guardian that stands by: it has to be there before the campaign.
+    /// With a guardian that stands by: it has to be there before the campaign. With a note it gives
+    /// the lease back when this process is dead with all its commands.
     pub(super) fn new(
         election: &Election,
         (on_loss, stop_by): (OnLoss, StopBy),
-        (choice, opened): (&StoreChoice, &Opened),
+        (choice, note): (&StoreChoice, Option<ReleaseNote>),
         out: &Output,
     ) -> Result<Arc<CommandSet>, Failure> {
-        let guardians = Guardians::new(opened.release_note(election)?);
+        let guardians = Guardians::new(note);
         guardians.stand_by()?;
         Ok(Arc::new(CommandSet {
             election: election.clone(),

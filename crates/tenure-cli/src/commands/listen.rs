@@ -20,9 +20,9 @@ use crate::command_args::{Observe, ObserveArgs, StopArgs};
 use crate::exit::{Exit, Failure};
 use crate::options::Candidacy;
 use crate::output::{self, Output, boot_now};
-use crate::process::{CannotStart, End, OnLoss, Signal, StopBy};
+use crate::process::{CannotStart, End, OnLoss, ReleaseNote, Signal, StopBy};
 use crate::signals::Signals;
-use crate::store::StoreChoice;
+use crate::store::{Opened, StoreChoice};
 
 /// What a command is told when leadership is lost: nothing. A message that is handled to its end
 /// does not come again, so it may finish within the drain.
@@ -107,6 +107,20 @@ impl TryFrom<ListenArgs> for ListenOptions {
     }
 }
 
+impl ListenOptions {
+    /// Those who read what is printed work on after our death: then it proves nothing (D1).
+    fn release_note(
+        &self,
+        election: &Election,
+        opened: &Opened,
+    ) -> Result<Option<ReleaseNote>, Failure> {
+        match self.command.is_empty() {
+            true => Ok(None),
+            false => Ok(opened.release_note(election, self.stop.linger)?),
+        }
+    }
+}
+
 /// Handles messages until a signal asks to end.
 pub(crate) async fn run(
     options: &ListenOptions,
@@ -138,7 +152,8 @@ pub(crate) async fn run(
     }
     let election = builder.build()?;
     let told = (ON_LOSS, options.stop);
-    let commands = CommandSet::new(&election, told, (choice, &opened), out)?;
+    let note = options.release_note(&election, &opened)?;
+    let commands = CommandSet::new(&election, told, (choice, note), out)?;
     let _set_once = handler.commands.set(commands.clone());
     presence.show(&election, out)?;
     let mut narration = Narration::new();

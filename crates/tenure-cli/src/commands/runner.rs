@@ -62,7 +62,7 @@ impl<'a> Runner<'a> {
             Err(signal) => return Ok(Err(Exit::by_signal(signal))),
         };
         let election = build(candidacy, &opened)?;
-        let guardians = Guardians::new(opened.release_note(&election)?);
+        let guardians = Guardians::new(opened.release_note(&election, stop_by.linger)?);
         presence.show(&election, out)?;
         Ok(Ok(Runner {
             election,

@@ -59,13 +59,17 @@ pub struct Policy {
     pub stop: StopBy,
 }
 
-/// How a command is told to end. All of it that does not end in time is killed.
+/// How a command is told to end, and what comes after a death. All of it that does not end in time is
+/// killed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StopBy {
     /// The signal; `None`: the one that tenure got, or TERM.
     pub signal: Option<Signal>,
     /// Its main process alone gets it, and sees to the rest itself.
     pub main_only: bool,
+    /// If tenure was killed: how long its lease is kept after all its work is dead, for what the
+    /// dead have sent to a server (D4).
+    pub linger: Duration,
 }
 
 /// What a command is told when leadership is lost.
@@ -342,7 +346,7 @@ impl Watch<'_> {
 
     fn signal_to_end(&mut self, signal: Signal) {
         self.told_to_end = true;
-        let StopBy { signal: chosen, main_only } = self.supervisor.policy.stop;
+        let StopBy { signal: chosen, main_only, .. } = self.supervisor.policy.stop;
         let signal = chosen.unwrap_or(signal);
         // It may just have ended; then there is nobody to tell.
         let _ended = match main_only {

@@ -32,3 +32,4 @@ mod sidecar;
 mod stopping;
 mod streams;
 mod support;
+mod witness;

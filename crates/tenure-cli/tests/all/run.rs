@@ -535,12 +535,14 @@ fn run_as_nobody(place: &Place, id: &str, script: &str) -> Process {
     Process::new(command.stdin(Stdio::null()))
 }
 
-/// D1, I8: what works because of a `campaign` or a `serve` lives elsewhere, and outlives it.
+/// D1, I8: what works because of a `campaign`, a `serve` or a `listen` that prints lives elsewhere,
+/// and outlives it.
 #[test]
 fn a_killed_campaign_or_sidecar_is_not_succeeded_before_its_lease_has_run_out() {
     for (place, args) in [
         (Place::new(), &["campaign", "job", "--json"][..]),
         (Place::new(), &["serve", "-e", "job", "--listen", "127.0.0.1:0", "--json"]),
+        (Place::new(), &["listen", "job", "channel", "--json"]),
     ] {
         let mut leader = place.spawn(&[args, &["--id", "a", "--ttl", "3s"]].concat());
         leader.event("elected");

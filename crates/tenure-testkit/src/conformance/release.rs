@@ -27,6 +27,7 @@ cases![
     a_delayed_acquire_is_refused_after_a_release_of_the_wrong_term,
     a_delayed_acquire_is_refused_though_an_older_release_came_late,
     a_delayed_acquire_is_refused_as_long_as_releases_are_remembered,
+    a_release_with_the_highest_number_ends_an_incarnation,
     a_later_acquire_is_granted,
     a_release_concerns_one_candidate_in_one_election,
 ];
@@ -221,6 +222,24 @@ async fn a_delayed_acquire_is_refused_as_long_as_releases_are_remembered(
     refused("a release of nothing", b.release(None).await)?;
     let delayed = Want { seq: Some(1), ..Want::default() };
     refused_as_vacant("C2: an acquire delayed for minutes", a.acquire(delayed).await)?;
+    Ok(())
+}
+
+/// D3: what a witness sends for the dead, and what they may have sent before.
+async fn a_release_with_the_highest_number_ends_an_incarnation(arena: &Arena<'_>) -> Verdict {
+    let (a, b) = (arena.player("a")?, arena.player("b")?);
+    let term = a.takes().await?.term;
+    granted("D3: a release for the dead", a.release_at(None, u64::MAX).await)?;
+    for seq in [2, 1 << 40] {
+        let late = Want { seq: Some(seq), ..Want::default() };
+        refused_as_vacant("D3: an acquire of the dead", a.acquire(late).await)?;
+    }
+    refused("D3: a renewal of the dead", a.renew(term).await)?;
+    let next = b.takes().await?.term;
+    ensure!(next > term, "I2: after {term} came {next}");
+    let late = Want { seq: Some(2), ..Want::default() };
+    refused_for("D3: an acquire of the dead", a.acquire(late).await, &b, next)?;
+    refused_for("D3: a second release for them", a.release_at(None, u64::MAX).await, &b, next)?;
     Ok(())
 }
 

@@ -31,7 +31,8 @@ pub(crate) async fn run(
     };
     let election = build(&options.candidacy, &opened)?;
     let told = (ON_LOSS, options.stop);
-    let commands = CommandSet::new(&election, told, (choice, &opened), out)?;
+    let note = opened.release_note(&election, options.stop.linger)?;
+    let commands = CommandSet::new(&election, told, (choice, note), out)?;
     presence.show(&election, out)?;
     let (told, name) = (out.clone(), election.name().clone());
     let cron = Cron::builder(&election)

@@ -177,6 +177,7 @@ fn tell(
     put("durable terms", yes(info.durable_terms));
     put("survives restart", yes(info.survives_restart));
     put("sees death", yes(info.sees_death));
+    put("witness", yes(info.witness));
     put("hints", yes(info.hints));
     put("batch limit", info.batch_limit.to_string());
     put("shortest ttl", show_duration(info.min_ttl));
@@ -213,6 +214,7 @@ fn fields(
         "durable_terms": info.durable_terms,
         "survives_restart": info.survives_restart,
         "sees_death": info.sees_death,
+        "witness": info.witness,
         "hints": info.hints,
         "batch_limit": info.batch_limit,
         "min_ttl_ms": millis(info.min_ttl),
