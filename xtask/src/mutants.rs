@@ -214,7 +214,7 @@ fn run_group(program: &Path, group: &'static Group, options: &Options) -> Result
         wanted.iter().copied().filter(|mutant| book.is_open(mutant, &commit)).collect();
     if !open.is_empty() {
         println!("{}: {} of {} mutants are to be tried", group.name, open.len(), wanted.len());
-        let (lab, unviable, left_out) = Lab::build(&open, group.stages)?;
+        let (lab, unviable, left_out) = Lab::build(&folder(group), &open, group.stages)?;
         for mutant in open {
             let (result, by) = match () {
                 () if unviable.contains(&mutant.number) => (Came::Unviable, "the compiler"),
@@ -233,6 +233,11 @@ fn run_group(program: &Path, group: &'static Group, options: &Options) -> Result
     let survivors = wanted.iter().filter(|mutant| book.came(mutant) == Some(Came::Missed));
     survivors.clone().for_each(|mutant| println!("survived: {}", mutant.name));
     Ok(survivors.count() == 0)
+}
+
+/// Where all of a group is kept.
+fn folder(group: &Group) -> PathBuf {
+    cargo::root().join("target/mutants").join(group.name)
 }
 
 /// All mutants of a group, in the order in which cargo-mutants lists them.
@@ -288,7 +293,7 @@ struct Book {
 impl Book {
     /// A mutant is named by its line, so what was found in other files means nothing.
     fn open(group: &Group, commit: &str) -> Result<Book> {
-        let dir = cargo::root().join("target/mutants").join(group.name);
+        let dir = folder(group);
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let note = dir.join("files");
         let files = state_of(group.files)?;

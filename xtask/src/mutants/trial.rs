@@ -20,7 +20,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// A test that takes so many times as long as without a mutant does not end; but see below.
 const TIMES: u32 = 6;
 /// Machines have bad moments.
-const SHORTEST: Duration = Duration::from_secs(40);
+const SHORTEST: Duration = Duration::from_secs(15);
 
 /// What the tests made of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,10 +48,10 @@ impl Lab {
     /// Copies what git knows of, and builds it with these mutants in it. Says which of them do not
     /// compile, and which could not be built this way.
     pub(super) fn build(
+        dir: &Path,
         mutants: &[&Mutant],
         stages: &'static [Stage],
     ) -> Result<(Lab, BTreeSet<u32>, BTreeSet<u32>)> {
-        let dir = cargo::root().join("target/mutants");
         let mut lab = Lab { tree: dir.join("tree"), target: dir.join("build"), stages: Vec::new() };
         lab.copy(mutants)?;
         let (mut unviable, mut left_out) = (BTreeSet::new(), BTreeSet::new());
@@ -108,32 +108,21 @@ impl Lab {
 
     /// Builds the tests and programs of all stages.
     fn compile(&self, stages: &[Stage]) -> Result<Built> {
-        let packages: BTreeSet<&str> = stages.iter().map(|stage| stage.package).collect();
         let mut programs = BTreeMap::new();
-        for tests in [true, false] {
-            let mut args: BTreeSet<Vec<&str>> = BTreeSet::new();
-            for stage in stages {
-                match stage.program {
-                    Program::UnitTests if tests => drop(args.insert(vec!["--lib"])),
-                    Program::Tests(name) if tests => drop(args.insert(vec!["--test", name])),
-                    Program::Binary(name) if !tests => drop(args.insert(vec!["--bin", name])),
-                    _ => {}
-                }
-            }
-            if args.is_empty() {
-                continue;
-            }
-            let verb = if tests { &["test", "--no-run"][..] } else { &["build"] };
+        for stage in stages {
+            let args = match stage.program {
+                Program::UnitTests => vec!["test", "--no-run", "--lib"],
+                Program::Tests(name) => vec!["test", "--no-run", "--test", name],
+                Program::Binary(name) => vec!["build", "--bin", name],
+            };
             let mut command = cargo::command();
-            command.current_dir(&self.tree).args(verb).args(["--locked", "-j", "2"]);
-            command.args(["--message-format", "json", "--quiet"]);
+            command.current_dir(&self.tree).args(args).args(["--package", stage.package]);
+            command.args(["--locked", "-j", "2", "--message-format", "json", "--quiet"]);
             // Quick to build, and quick enough for a simulation.
             for package in ["tenure", "tenure-cron"] {
                 command.args(["--config", &format!("profile.dev.package.{package}.opt-level=1")]);
             }
             command.args(["--config", "profile.dev.debug=0"]);
-            command.args(packages.iter().flat_map(|package| ["--package", package]));
-            command.args(args.into_iter().flatten());
             command.env("CARGO_TARGET_DIR", &self.target).env("CARGO_INCREMENTAL", "1");
             let log = self.target.with_extension("json");
             command.stdout(File::create(&log)?);
