@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 
-import { Child, STORES, elect, sqlite } from "./native-support.mjs";
+import { Child, STORES, atEnd, elect, sqlite } from "./native-support.mjs";
 import { unique, until } from "./support.mjs";
 
 // Long enough that nothing here is explained by a lease that ran out.
@@ -177,7 +177,7 @@ test("a process that is killed leaves a lease that runs out, and the next term i
 test("each process of a cluster is a candidate of its own", async (t) => {
   const url = JSON.stringify(sqlite(t));
   const home = mkdtempSync(join(tmpdir(), "tenure-cluster-"));
-  t.after(() => rmSync(home, { recursive: true, force: true }));
+  atEnd(t, () => rmSync(home, { recursive: true, force: true }));
   mkdirSync(join(home, "node_modules"));
   symlinkSync(fileURLToPath(new URL("..", import.meta.url)), join(home, "node_modules", "tenure"));
   writeFileSync(join(home, "main.cjs"), `
@@ -205,7 +205,7 @@ test("each process of a cluster is a candidate of its own", async (t) => {
 
 test("without a binary the import works, and open says which platform is missing", (t) => {
   const home = mkdtempSync(join(tmpdir(), "tenure-bare-"));
-  t.after(() => rmSync(home, { recursive: true, force: true }));
+  atEnd(t, () => rmSync(home, { recursive: true, force: true }));
   const project = fileURLToPath(new URL("..", import.meta.url));
   const place = join(home, "node_modules", "tenure");
   cpSync(join(project, "package.json"), join(place, "package.json"));

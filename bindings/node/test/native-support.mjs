@@ -18,10 +18,24 @@ let alive;
 before(() => (alive = setInterval(() => {}, 1e6)));
 after(() => clearInterval(alive));
 
+const cleanups = new WeakMap();
+
+/** Does this at the end of the test: what was begun last ends first. */
+export function atEnd(t, work) {
+  if (!cleanups.has(t)) {
+    const stack = [];
+    cleanups.set(t, stack);
+    t.after(async () => {
+      while (stack.length) await stack.pop()();
+    });
+  }
+  cleanups.get(t).push(work);
+}
+
 /** A SQLite store of its own, and what removes it. */
 export function sqlite(t) {
   const home = mkdtempSync(join(tmpdir(), "tenure-native-"));
-  t.after(() => rmSync(home, { recursive: true, force: true }));
+  atEnd(t, () => rmSync(home, { recursive: true, force: true }));
   return `sqlite:${join(home, "tenure.db")}`;
 }
 
@@ -31,8 +45,8 @@ export const STORES = [
   {
     kind: "Postgres", needs: withPostgres,
     open: async (t) => {
-      const { url, drop } = await makeDatabase(true);
-      t.after(drop);
+      const { url, force } = await makeDatabase(true);
+      atEnd(t, force);
       return url;
     },
   },
@@ -43,7 +57,7 @@ export const STORES = [
 /** An election that is stopped at the end of the test, whatever came of it. */
 export async function elect(t, name, url, options) {
   const election = await Election.open(name, url, options);
-  t.after(() => election.stop().catch(() => {}));
+  atEnd(t, () => election.stop().catch(() => {}));
   return election;
 }
 
@@ -62,7 +76,7 @@ export class Child {
       this.lines.push(line);
       this.#tell();
     });
-    t.after(() => this.process.kill("SIGKILL"));
+    atEnd(t, () => this.process.kill("SIGKILL"));
   }
 
   /** Waits until it has written such a line, or has ended. */

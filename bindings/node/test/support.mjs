@@ -46,7 +46,12 @@ export async function makeDatabase(isMigrated) {
     await until(isGone, 5_000).catch(() => server.query(`DROP DATABASE ${name} WITH (FORCE)`));
     await server.end();
   };
-  return { url, drop };
+  // For those who leave connections to the garbage collector.
+  const force = async () => {
+    await server.query(`DROP DATABASE ${name} WITH (FORCE)`);
+    await server.end();
+  };
+  return { url, drop, force };
 }
 
 /** Words that were written to the console meanwhile. */

@@ -2,6 +2,12 @@
 import * as made from "../../src/index.js";
 import { Cron, Election, LeadershipLost, TenureError } from "../../types/index.js";
 import type * as Public from "../../types/index.js";
+import * as fence from "../../src/fence.js";
+import type * as PublicFence from "../../types/fence.js";
+
+export const fences: Omit<typeof PublicFence, "RedisFence"> = fence;
+export const redis: (typeof PublicFence)["RedisFence"]["prototype"] = fence.RedisFence.prototype;
+
 
 type Instance<T extends { prototype: unknown }> = T["prototype"];
 type Same<Name extends "Election" | "Reign" | "Candidate"> = Instance<(typeof made)[Name]> extends Instance<(typeof Public)[Name]> ? true : never;
