@@ -59,8 +59,8 @@ pub struct Policy {
     pub stop: StopBy,
 }
 
-/// How a command is told to end, and what comes after a death. All of it that does not end in time is
-/// killed.
+/// How a command is told to end, and what comes after a death. All of it that does not end in
+/// time is killed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StopBy {
     /// The signal; `None`: the one that tenure got, or TERM.
