@@ -57,12 +57,11 @@ impl<'a> Runner<'a> {
         let mut signals = Signals::of_candidate(out)?;
         note_default_store(choice, out);
         let mut presence = Presence::new(observe)?;
-        let opened = open_or_end(choice, wait, &mut signals, out).await?;
-        let opened = match &opened {
+        let opened = match open_or_end(choice, wait, &mut signals, out).await? {
             Ok(opened) => opened,
-            Err(signal) => return Ok(Err(Exit::by_signal(*signal))),
+            Err(signal) => return Ok(Err(Exit::by_signal(signal))),
         };
-        let election = build(candidacy, opened)?;
+        let election = build(candidacy, &opened)?;
         let guardians = Guardians::new(opened.release_note(&election)?);
         presence.show(&election, out)?;
         Ok(Ok(Runner {

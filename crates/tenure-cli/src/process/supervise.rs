@@ -59,7 +59,7 @@ pub struct Policy {
     pub stop: StopBy,
 }
 
-/// How a command is told to end. What does not end in time is killed, whoever was told.
+/// How a command is told to end. All of it that does not end in time is killed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StopBy {
     /// The signal; `None`: the one that tenure got, or TERM.
