@@ -90,7 +90,9 @@ pub trait Store: Send + Sync + 'static {
 }
 
 /// In a store that wraps another one: passes these methods of [`Store`] on to the store in a field.
-/// `faces` are all of `channels` to `migrate`.
+/// `faces` are all of `channels` to `migrate`. The methods of [`Channels`] and [`Ledger`] are known
+/// as well; `forward!(store() via carry: post, take)` calls what the method `store` returns, and
+/// hands the future to the method `carry`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -115,6 +117,9 @@ pub trait Store: Send + Sync + 'static {
 macro_rules! forward {
     ($store:ident: $($method:ident),+) => {
         $($crate::forward!(@$method $store);)+
+    };
+    ($store:ident() via $carry:ident: $($method:ident),+) => {
+        $($crate::forward!(@$method $store() via $carry);)+
     };
     (@faces $store:ident) => {
         $crate::forward!($store: channels, ledger, elections, witness, checkup, migrate);
@@ -155,10 +160,164 @@ macro_rules! forward {
     (@migrate $store:ident) => {
         $crate::forward!(@face migrate: Migrate, $store);
     };
+    (@limits $store:ident) => {
+        fn limits(&self) -> $crate::Limits {
+            self.$store.limits()
+        }
+    };
+    (@notify $($to:tt)+) => {
+        $crate::forward!(@call notify(
+            election: &'a $crate::Name, channel: &'a str, payload: &'a str
+        ) -> (), $($to)+);
+    };
+    (@post $($to:tt)+) => {
+        $crate::forward!(@call post(
+            election: &'a $crate::Name, posts: &'a [$crate::Post]
+        ) -> ::std::vec::Vec<$crate::Posted>, $($to)+);
+    };
+    (@listen $($to:tt)+) => {
+        $crate::forward!(@call listen(
+            election: &'a $crate::Name, term: $crate::Term, channels: &'a [::std::string::String]
+        ) -> ::std::boxed::Box<dyn $crate::Inbox>, $($to)+);
+    };
+    (@take $($to:tt)+) => {
+        $crate::forward!(@call take(
+            election: &'a $crate::Name, term: $crate::Term, channel: &'a str, tries: u32
+        ) -> $crate::Taken, $($to)+);
+    };
+    (@acknowledge $($to:tt)+) => {
+        $crate::forward!(@call acknowledge(
+            election: &'a $crate::Name, term: $crate::Term, channel: &'a str, id: u64
+        ) -> $crate::Acknowledged, $($to)+);
+    };
+    (@backlog $($to:tt)+) => {
+        $crate::forward!(@call backlog(
+            election: &'a $crate::Name
+        ) -> ::std::vec::Vec<$crate::ChannelBacklog>, $($to)+);
+    };
+    (@dead_letters $($to:tt)+) => {
+        $crate::forward!(@call dead_letters(
+            election: &'a $crate::Name, channel: ::std::option::Option<&'a str>, limit: usize
+        ) -> ::std::vec::Vec<$crate::DeadLetter>, $($to)+);
+    };
+    (@replay $($to:tt)+) => {
+        $crate::forward!(@call replay(
+            election: &'a $crate::Name, ids: &'a [u64]
+        ) -> u64, $($to)+);
+    };
+    (@discard $($to:tt)+) => {
+        $crate::forward!(@call discard(
+            election: &'a $crate::Name, ids: &'a [u64]
+        ) -> u64, $($to)+);
+    };
+    (@transactions $store:ident) => {
+        fn transactions(&self) -> $crate::Transactions {
+            self.$store.transactions()
+        }
+    };
+    (@record $($to:tt)+) => {
+        $crate::forward!(@call record(
+            election: &'a $crate::Name, term: $crate::Term, steps: &'a [$crate::LedgerStep]
+        ) -> ::std::vec::Vec<$crate::Marked>, $($to)+);
+    };
+    (@request $($to:tt)+) => {
+        $crate::forward!(@call request(
+            election: &'a $crate::Name, job: &'a str
+        ) -> $crate::Tick, $($to)+);
+    };
+    (@steer $($to:tt)+) => {
+        $crate::forward!(@call steer(
+            election: &'a $crate::Name, job: &'a str, steer: $crate::Steer
+        ) -> bool, $($to)+);
+    };
+    (@open $($to:tt)+) => {
+        $crate::forward!(@call open(
+            election: &'a $crate::Name, after: ::std::option::Option<&'a $crate::Tick>
+        ) -> ::std::vec::Vec<$crate::TickRecord>, $($to)+);
+    };
+    (@latest $($to:tt)+) => {
+        $crate::forward!(@call latest(
+            election: &'a $crate::Name
+        ) -> ::std::vec::Vec<$crate::JobProgress>, $($to)+);
+    };
+    (@history $($to:tt)+) => {
+        $crate::forward!(@call history(
+            election: &'a $crate::Name, job: ::std::option::Option<&'a str>, limit: usize
+        ) -> ::std::vec::Vec<$crate::TickRecord>, $($to)+);
+    };
+    (@once $($to:tt)+) => {
+        $crate::forward!(@call once(
+            election: &'a $crate::Name, term: $crate::Term, step: &'a $crate::OnceStep
+        ) -> $crate::OnceMark, $($to)+);
+    };
+    (@once_record $($to:tt)+) => {
+        $crate::forward!(@call once_record(
+            election: &'a $crate::Name, key: &'a str
+        ) -> ::std::option::Option<$crate::OnceRecord>, $($to)+);
+    };
+    (@once_history $($to:tt)+) => {
+        $crate::forward!(@call once_history(
+            election: &'a $crate::Name, limit: usize
+        ) -> ::std::vec::Vec<$crate::OnceRecord>, $($to)+);
+    };
+    (@call $method:ident($($arg:ident: $kind:ty),+) -> $answer:ty, $store:ident) => {
+        fn $method<'a>(
+            &'a self,
+            $($arg: $kind),+
+        ) -> $crate::BoxFuture<'a, ::std::result::Result<$answer, $crate::Error>> {
+            self.$store.$method($($arg),+)
+        }
+    };
+    (@call $method:ident($($arg:ident: $kind:ty),+) -> $answer:ty,
+        $store:ident() via $carry:ident
+    ) => {
+        fn $method<'a>(
+            &'a self,
+            $($arg: $kind),+
+        ) -> $crate::BoxFuture<'a, ::std::result::Result<$answer, $crate::Error>> {
+            ::std::boxed::Box::pin(self.$carry(self.$store().$method($($arg),+)))
+        }
+    };
+    (@face $method:ident: $face:ident, none) => {
+        fn $method(&self) -> ::std::option::Option<&dyn $crate::$face> {
+            ::std::option::Option::None
+        }
+    };
     (@face $method:ident: $face:ident, $store:ident) => {
         fn $method(&self) -> ::std::option::Option<&dyn $crate::$face> {
             self.$store.$method()
         }
+    };
+}
+
+/// In a store: these of its faces, `channels` to `migrate`, are `None`.
+///
+/// ```
+/// use tenure_core::{BoxFuture, Hints, NoHints, Op, Reply, Store, StoreInfo};
+///
+/// struct Nowhere;
+///
+/// impl Store for Nowhere {
+///     fn apply<'a>(&'a self, ops: &'a [Op]) -> BoxFuture<'a, Vec<Reply>> {
+///         let replies = ops.iter().map(|_| Reply::Refused(Default::default())).collect();
+///         Box::pin(std::future::ready(replies))
+///     }
+///
+///     fn hints(&self) -> Box<dyn Hints> {
+///         Box::new(NoHints)
+///     }
+///
+///     fn info(&self) -> StoreInfo {
+///         StoreInfo::new("nowhere", "")
+///     }
+///
+///     tenure_core::lacks!(channels, ledger, elections, witness, checkup, migrate);
+/// }
+/// ```
+#[macro_export]
+macro_rules! lacks {
+    ($($face:ident),+) => {
+        $($crate::forward!(@$face none);)+
     };
 }
 

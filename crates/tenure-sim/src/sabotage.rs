@@ -3,13 +3,19 @@
 //! A fault that bends what goes into a machine or what comes out of it stands here, around the
 //! machine. Only faults of its own decisions are inside it, behind a feature of `tenure-core`.
 
-use tenure_core::{Action, Actions, Grant, Input, Machine, Outcome, Sight, Time};
+use tenure_core::{Action, Actions, Grant, Input, Machine, Outcome, Reason, Sight, Time};
 
 /// One way for a candidate to be wrong. `docs/proof-faults.md` says which checker catches which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
     /// A wrong decision of the machine itself.
     Inside(tenure_core::Sabotage),
+    /// Trust is counted from the reply instead of from the request (breaks I3).
+    TrustFromReply,
+    /// The lease is given back before the work has ended (breaks I1).
+    ReleaseBeforeDrain,
+    /// Steps of the store's clock are not noticed (breaks I1 where W2 covers them).
+    StepsUnseen,
     /// Every step-down is told twice (breaks I6).
     StepsDownTwice,
     /// Every reign is begun twice (breaks I6).
@@ -22,7 +28,7 @@ pub enum Sabotage {
     SendsTwice,
     /// Every call asks for two wakes.
     WakesTwice,
-    /// Whoever does not lead sleeps instead of trying again (nobody follows).
+    /// A candidate that does not lead sleeps instead of trying again (nobody follows).
     Oversleeps,
     /// An observer campaigns.
     ObserverCampaigns,
@@ -54,9 +60,21 @@ pub(crate) fn handle(
     input: Input,
 ) -> Vec<Action> {
     let mut out = Actions::new();
-    machine.handle(now, misread(fault, machine, input), &mut out);
+    machine.handle(now, misread(fault, machine, now, input), &mut out);
+    let mut actions: Vec<Action> = out.drain().collect();
+    if fault == Some(Sabotage::ReleaseBeforeDrain) && actions.iter().any(is_orderly_end) {
+        // One call asks for one wake, and this is to look like one call.
+        actions.retain(|action| !matches!(action, Action::Wake { .. } | Action::Sleep));
+        machine.handle(now, Input::Drained, &mut out);
+        actions.extend(out.drain());
+    }
     let sleeps = fault == Some(Sabotage::Oversleeps) && machine.leading().is_none();
-    out.drain().flat_map(|action| repeated(fault, action)).map(|a| asleep(sleeps, a)).collect()
+    let actions = actions.into_iter().flat_map(|action| repeated(fault, action));
+    actions.map(|action| asleep(sleeps, action)).collect()
+}
+
+fn is_orderly_end(action: &Action) -> bool {
+    matches!(action, Action::StepDown { reason: Reason::Resigned | Reason::Asked, .. })
 }
 
 /// Turns a wake into sleep.
@@ -69,8 +87,19 @@ fn asleep(sleeps: bool, action: Action) -> Action {
 
 /// What the machine is told instead. While it leads, a renewal is all that it waits for, so that an
 /// unknown answer is one to a renewal.
-fn misread(fault: Option<Sabotage>, machine: &Machine, input: Input) -> Input {
+fn misread(fault: Option<Sabotage>, machine: &Machine, now: Time, input: Input) -> Input {
     match (fault, input, machine.leading()) {
+        (Some(Sabotage::TrustFromReply), Input::Reply { outcome, .. }, _) => {
+            Input::Reply { sent_at: now, outcome }
+        }
+        (Some(Sabotage::StepsUnseen), Input::Reply { sent_at, mut outcome }, _) => {
+            match &mut outcome {
+                Outcome::Granted(grant) => grant.store_clock = None,
+                Outcome::Refused(sight) | Outcome::Seen(sight) => sight.store_clock = None,
+                Outcome::Unknown => {}
+            }
+            Input::Reply { sent_at, outcome }
+        }
         (
             Some(Sabotage::UnknownIsYes),
             Input::Reply { sent_at, outcome: Outcome::Unknown },

@@ -152,6 +152,17 @@ impl Process {
         }
     }
 
+    /// Waits for one more line; `false` if it has ended and there are no more.
+    #[track_caller]
+    pub fn more(&mut self) -> bool {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => self.seen.push(line),
+            Err(RecvTimeoutError::Disconnected) => return false,
+            Err(RecvTimeoutError::Timeout) => panic!("nothing follows {:#?}", self.seen),
+        }
+        true
+    }
+
     /// Looks at what has come so far, without waiting.
     pub fn take_in(&mut self) {
         self.seen.extend(self.lines.try_iter());

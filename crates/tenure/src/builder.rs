@@ -34,6 +34,8 @@ pub struct ElectionBuilder {
     per_election_metrics: bool,
     #[cfg(feature = "sabotage")]
     sabotage: Option<tenure_core::Sabotage>,
+    #[cfg(feature = "sabotage")]
+    fault: Option<crate::Fault>,
     callbacks: Callbacks,
     pub(crate) handlers: Handlers,
 }
@@ -89,6 +91,8 @@ impl ElectionBuilder {
             per_election_metrics: false,
             #[cfg(feature = "sabotage")]
             sabotage: None,
+            #[cfg(feature = "sabotage")]
+            fault: None,
             callbacks: Callbacks::default(),
             handlers: Handlers::default(),
         }
@@ -172,6 +176,14 @@ impl ElectionBuilder {
         self
     }
 
+    /// Makes what is around the machine wrong on purpose, for tests of the checkers.
+    #[cfg(feature = "sabotage")]
+    #[doc(hidden)]
+    pub fn fault(mut self, fault: crate::Fault) -> ElectionBuilder {
+        self.fault = Some(fault);
+        self
+    }
+
     /// Makes the candidate wrong on purpose, for tests of the checkers.
     #[cfg(feature = "sabotage")]
     #[doc(hidden)]
@@ -198,7 +210,7 @@ impl ElectionBuilder {
     /// returned future winds up, at most for the drain; then it is dropped, and the lease runs out.
     ///
     /// When it returns, that says for the whole reign that nobody works on: the lease is given
-    /// back, whoever else was told that this instance leads.
+    /// back, even if others were told that this instance leads.
     pub fn on_lost<K, R: CallbackResult<K>>(
         mut self,
         call: impl Fn(Term) -> R + Send + Sync + 'static,
@@ -263,6 +275,10 @@ impl ElectionBuilder {
         shared.per_election_metrics = self.per_election_metrics;
         shared.at_once = self.at_once;
         shared.faults = candidate.faults();
+        #[cfg(feature = "sabotage")]
+        if let Some(fault) = self.fault {
+            shared.faults = crate::sabotage::Faults::only(fault);
+        }
         let shared = Arc::new(shared);
         let dispatcher = tasks.as_ref().filter(|_| !self.handlers.is_empty()).map(|tasks| {
             let commands = candidate.commands().downgrade();

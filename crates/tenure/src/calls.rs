@@ -270,9 +270,7 @@ mod tests {
     use std::sync::Mutex;
     use std::task::Waker;
 
-    use tenure_core::{
-        Channels, Checkup, Elections, Hints, Ledger, Migrate, Name, Sight, StoreInfo, Witness,
-    };
+    use tenure_core::{Hints, Name, Sight, StoreInfo};
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -301,29 +299,7 @@ mod tests {
             MemoryStore::new().info()
         }
 
-        fn channels(&self) -> Option<&dyn Channels> {
-            None
-        }
-
-        fn ledger(&self) -> Option<&dyn Ledger> {
-            None
-        }
-
-        fn elections(&self) -> Option<&dyn Elections> {
-            None
-        }
-
-        fn witness(&self) -> Option<&dyn Witness> {
-            None
-        }
-
-        fn checkup(&self) -> Option<&dyn Checkup> {
-            None
-        }
-
-        fn migrate(&self) -> Option<&dyn Migrate> {
-            None
-        }
+        tenure_core::lacks!(channels, ledger, elections, witness, checkup, migrate);
     }
 
     fn gated() -> (Arc<Gated>, Calls) {
@@ -490,29 +466,7 @@ mod tests {
             MemoryStore::new().info()
         }
 
-        fn channels(&self) -> Option<&dyn Channels> {
-            None
-        }
-
-        fn ledger(&self) -> Option<&dyn Ledger> {
-            None
-        }
-
-        fn elections(&self) -> Option<&dyn Elections> {
-            None
-        }
-
-        fn witness(&self) -> Option<&dyn Witness> {
-            None
-        }
-
-        fn checkup(&self) -> Option<&dyn Checkup> {
-            None
-        }
-
-        fn migrate(&self) -> Option<&dyn Migrate> {
-            None
-        }
+        tenure_core::lacks!(channels, ledger, elections, witness, checkup, migrate);
     }
 
     #[tokio::test]

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use tenure_core::sync::lock;
 use tenure_core::{
-    BoxFuture, CandidateId, Channels, Checkup, Clock, Elections, Error, ErrorKind, Expiry,
-    Forgotten, Grant, Hint, HintSender, Hints, Holder, Lease, Ledger, Metadata, Migrate, Name, Op,
-    RELEASE_MEMORY, Reply, Sight, Store, StoreInfo, Term, Time, Witness,
+    BoxFuture, CandidateId, Channels, Clock, Elections, Error, ErrorKind, Expiry, Forgotten, Grant,
+    Hint, HintSender, Hints, Holder, Lease, Ledger, Metadata, Name, Op, RELEASE_MEMORY, Reply,
+    Sight, Store, StoreInfo, Term, Time,
 };
 
 use self::ledger::Ledgers;
@@ -175,17 +175,7 @@ impl Store for MemoryStore {
         Some(self)
     }
 
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        None
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        None
-    }
+    tenure_core::lacks!(witness, checkup, migrate);
 }
 
 impl Elections for MemoryStore {

@@ -1,8 +1,11 @@
 //! Wrong on purpose, so that the simulation of the library can show that it would notice.
 //!
 //! A fault is asked for by the [`Runtime`], so a process may have sound candidates beside wrong
-//! ones. Without the feature `sabotage` every question in here is answered with no and costs
-//! nothing. Never turn that feature on in a program that is to be relied upon.
+//! ones; a drill asks for one of a single election. Without the feature `sabotage` every question
+//! in here is answered with no and costs nothing. Never turn that feature on in a program that is
+//! to be relied upon.
+
+use tenure_core::{Action, Input, Outcome, Reason, Time};
 
 use crate::runtime::Runtime;
 
@@ -28,6 +31,12 @@ pub enum Fault {
     LeadsBeforeListening,
     /// Slot: `start` is answered by nobody if it comes while the last reign winds up.
     ForgetsFirstReply,
+    /// Slot: trust is counted from the reply instead of from the request (I3). For drills; not in
+    /// [`Fault::ALL`], because the simulator of the machine and the model have it already.
+    TrustFromReply,
+    /// Slot: the lease is given back when work is told to stop, and nobody is told of that (I1).
+    /// For drills, as the one above.
+    ReleaseBeforeDrain,
     /// Slot: the store's clock is not read, so nobody sees it step (W2).
     StoreClockUnread,
     /// Handles: a forked child takes itself for its parent (L3).
@@ -40,7 +49,7 @@ pub enum Fault {
     KeepsRemoved,
     /// Calls: a batch has several ops of one election.
     CrowdedBatch,
-    /// Announcer: wakers are called by whoever has the news, also by the driver (L2).
+    /// Announcer: wakers are called by the thread that has the news, also by the driver's (L2).
     DriverWakes,
     /// Announcer: the alarm does not tell of the end of trust.
     AlarmSleeps,
@@ -48,7 +57,7 @@ pub enum Fault {
     StatusWakesNobody,
     /// Lead word: an answer of `is_leader()` does not count as relied upon (L1).
     AnswersUnnoted,
-    /// Lead word: who only looks is relied upon, too.
+    /// Lead word: a mere look counts as relied upon, too.
     PeekVouches,
     /// Relay: `on_lost` is told twice.
     LostTwice,
@@ -175,6 +184,12 @@ impl Faults {
         }
     }
 
+    /// This one.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn only(fault: Fault) -> Faults {
+        Faults { fault: Some(fault) }
+    }
+
     /// Whether this fault is switched on.
     #[inline]
     pub fn has(self, fault: Fault) -> bool {
@@ -185,5 +200,24 @@ impl Faults {
             let _ = fault;
             false
         }
+    }
+
+    /// What the machine is told instead of an answer of the store.
+    pub(crate) fn misread(self, now: Time, sent_at: Time, mut outcome: Outcome) -> (Time, Outcome) {
+        if self.has(Fault::StoreClockUnread) {
+            match &mut outcome {
+                Outcome::Granted(grant) => grant.store_clock = None,
+                Outcome::Refused(sight) | Outcome::Seen(sight) => sight.store_clock = None,
+                Outcome::Unknown => {}
+            }
+        }
+        (if self.has(Fault::TrustFromReply) { now } else { sent_at }, outcome)
+    }
+
+    /// What the machine is told by nobody in particular once it has said this.
+    pub(crate) fn answer(self, action: &Action) -> Option<Input> {
+        let orderly =
+            matches!(action, Action::StepDown { reason: Reason::Resigned | Reason::Asked, .. });
+        (orderly && self.has(Fault::ReleaseBeforeDrain)).then_some(Input::Drained)
     }
 }

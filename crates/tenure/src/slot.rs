@@ -132,6 +132,7 @@ impl Slot {
             let mut actions = std::mem::take(&mut self.actions);
             self.machine.handle(now, input, &mut actions);
             for action in actions.drain() {
+                inputs.extend(self.shared.faults.answer(&action));
                 self.act(now, action, io, &mut inputs);
             }
             self.actions = actions;
@@ -142,10 +143,8 @@ impl Slot {
     /// An answer from the store, or silence turned into one.
     pub(crate) fn reply(&mut self, now: Time, sent_at: Time, reply: Reply, io: &mut Io<'_>) {
         self.ticket = None;
-        let (mut outcome, error) = reply.into_outcome();
-        if self.shared.faults.has(Fault::StoreClockUnread) {
-            forget_store_clock(&mut outcome);
-        }
+        let (outcome, error) = reply.into_outcome();
+        let (sent_at, outcome) = self.shared.faults.misread(now, sent_at, outcome);
         self.meter.replied(now, sent_at, &outcome);
         self.store_answered(error.as_ref());
         if let Some(error) = &error {
@@ -487,14 +486,5 @@ impl Slot {
         let acts = self.shared.emit(at, event);
         self.announcer.feeds_changed(&self.shared);
         acts
-    }
-}
-
-/// For a fault on purpose.
-fn forget_store_clock(outcome: &mut Outcome) {
-    match outcome {
-        Outcome::Granted(grant) => grant.store_clock = None,
-        Outcome::Refused(sight) | Outcome::Seen(sight) => sight.store_clock = None,
-        Outcome::Unknown => {}
     }
 }

@@ -18,7 +18,7 @@ fn needs_postgres_a_queue_is_drained_over_kills_and_no_job_is_lost_or_doubled() 
     let (place, _) = url.rsplit_once('/').unwrap();
     let url = format!("{place}/{name}");
     let start = || {
-        let instance = Instance::start_at(env!("CARGO_BIN_EXE_postgres_queue"), &url);
+        let mut instance = Instance::start_at(env!("CARGO_BIN_EXE_postgres_queue"), &url);
         instance.line("ready");
         instance
     };
@@ -29,10 +29,12 @@ fn needs_postgres_a_queue_is_drained_over_kills_and_no_job_is_lost_or_doubled() 
         let jobs = "INSERT INTO example_jobs (work) SELECT 'work' FROM generate_series(1, ";
         database.run(&format!("{jobs}{JOBS})"));
         let leader = eventually("a leader that works", || {
-            instances.iter().position(|one| one.told().iter().any(|line| line.contains("done: ")))
+            instances
+                .iter_mut()
+                .position(|one| one.told().iter().any(|line| line.contains("done: ")))
         });
         instances.remove(leader).kill_9();
-        instances.iter().for_each(|one| drop(one.told()));
+        instances.iter_mut().for_each(|one| drop(one.told()));
         instances.push(start());
     }
     eventually("an empty queue", || {

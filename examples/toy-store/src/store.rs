@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tenure::BootClock;
 use tenure_core::{
-    BoxFuture, Channels, Checkup, Clock, Elections, Error, ErrorKind, Expiry, Hints, Ledger,
-    Migrate, Name, NoHints, Op, Reply, Store, StoreInfo, Witness,
+    BoxFuture, Checkup, Clock, Elections, Error, ErrorKind, Expiry, Hints, Name, NoHints, Op,
+    Reply, Store, StoreInfo,
 };
 use tokio::sync::oneshot;
 
@@ -143,27 +143,13 @@ impl Store for ToyStore {
         info
     }
 
-    fn channels(&self) -> Option<&dyn Channels> {
-        None
-    }
-
-    fn ledger(&self) -> Option<&dyn Ledger> {
-        None
-    }
-
     fn elections(&self) -> Option<&dyn Elections> {
         Some(self)
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
     }
 
     fn checkup(&self) -> Option<&dyn Checkup> {
         Some(self)
     }
 
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        None
-    }
+    tenure_core::lacks!(channels, ledger, witness, migrate);
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use tenure::core::{BoxFuture, Grant, Op, Reply, Sabotage, Sight, Term};
-use tenure::{ElectionBuilder, Store};
+use tenure::{ElectionBuilder, Fault, Store};
 
 use crate::exit::Failure;
 
@@ -38,8 +38,8 @@ pub(super) fn store(store: Arc<dyn Store>) -> Arc<dyn Store> {
 /// The candidate as it is to be.
 pub(super) fn candidate(builder: ElectionBuilder) -> Result<ElectionBuilder, Failure> {
     let fault = match std::env::var(VARIABLE).as_deref() {
-        Ok("trust-from-reply") => Sabotage::TrustFromReply,
-        Ok("release-before-drain") => Sabotage::ReleaseBeforeDrain,
+        Ok("trust-from-reply") => return Ok(builder.fault(Fault::TrustFromReply)),
+        Ok("release-before-drain") => return Ok(builder.fault(Fault::ReleaseBeforeDrain)),
         Ok("hint-believed") => Sabotage::HintBelieved,
         Ok("old-term-again") => Sabotage::OldTermAgain,
         Ok("late-grant-revives") => Sabotage::LateGrantRevives,

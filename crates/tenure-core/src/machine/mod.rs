@@ -276,9 +276,6 @@ impl Machine {
                 out.push(Action::StepDown { term, reason, until });
                 let drain_until = now + self.settings.timing.drain;
                 self.state = State::Draining { term, sent_at, renew, drain_until, aside };
-                if self.sabotaged(Sabotage::ReleaseBeforeDrain) {
-                    self.release(now, Some(term), aside);
-                }
             }
             State::Held { term, .. } => self.release(now, Some(term), aside),
             _ => {}

@@ -11,7 +11,6 @@ impl Machine {
             return;
         };
         debug_assert!(sent_at <= now, "a request leaves before its answer comes");
-        let sent_at = if self.sabotaged(Sabotage::TrustFromReply) { now } else { sent_at };
         match flight {
             Flight::Acquire => self.acquire_reply(now, sent_at, outcome, out),
             Flight::Renew => self.renew_reply(now, sent_at, outcome, out),
@@ -68,8 +67,8 @@ impl Machine {
             self.wait_after_failure(now);
         } else {
             let renew = Window::renewal(sent_at, &timing);
-            // Also when the lease was released: whoever released it may have taken over by the
-            // step and never led.
+            // Also when the lease was released: the candidate that did so may have taken over by
+            // the step and never led.
             if now < self.fresh_until {
                 let lead_from = self.fresh_until;
                 self.state = State::Held { term, sent_at, renew, lead_from };

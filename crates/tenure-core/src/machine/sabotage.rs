@@ -1,5 +1,6 @@
 //! Wrong decisions on purpose, so that the checkers can show that they would notice real ones.
-//! Faults that bend only what goes in or comes out stand around the machine, in the simulator.
+//! Faults that bend only what goes in or comes out stand around the machine: in the simulator, and
+//! in the driver.
 //!
 //! Without the feature `sabotage` every question in here is answered with no and costs nothing.
 //! Never turn that feature on in a program that is to be relied upon.
@@ -17,18 +18,12 @@ use crate::{Term, Time};
     expect(unreachable_pub, reason = "public with the feature only")
 )]
 pub enum Sabotage {
-    /// Trust is counted from the reply instead of from the request (breaks I3).
-    TrustFromReply,
-    /// The lease is given back before the work has ended (breaks I1).
-    ReleaseBeforeDrain,
     /// A hint is taken for a vacant lease (breaks I5).
     HintBelieved,
     /// An acquire does not say which term was led last, and whatever comes is led (breaks C1).
     OldTermAgain,
     /// An answer is looked at before the deadlines that have passed (breaks I3).
     LateGrantRevives,
-    /// Steps of the store's clock are not noticed (breaks I1 where W2 covers them).
-    StepsUnseen,
 }
 
 impl Machine {

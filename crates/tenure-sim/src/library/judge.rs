@@ -108,12 +108,12 @@ pub(crate) struct Judge(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     is_broken: AtomicBool,
-    book: Mutex<Book>,
+    book: Mutex<Evidence>,
 }
 
 /// All that was seen.
 #[derive(Default)]
-pub(crate) struct Book {
+pub(crate) struct Evidence {
     pub(crate) violation: Option<Violation>,
     pub(crate) seen: Seen,
     /// Two may trust themselves here for a while: the store says so.
@@ -189,7 +189,7 @@ struct Call {
 }
 
 impl Judge {
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+    pub(crate) fn book(&self) -> MutexGuard<'_, Evidence> {
         lock(&self.0.book)
     }
 

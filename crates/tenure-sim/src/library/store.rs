@@ -6,12 +6,9 @@ mod faces;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::{Clock, Error, ErrorKind, MemoryStore, Name, StoreInfo, Term, Time};
+use tenure::{Clock, Error, ErrorKind, MemoryStore, Name, Term, Time};
 use tenure_core::sync::lock;
-use tenure_core::{
-    BoxFuture, Channels, Checkup, Elections, Hints, Ledger, LedgerStep, Marked, Migrate, Op, Reply,
-    Store, Witness,
-};
+use tenure_core::{BoxFuture, Channels, Ledger, LedgerStep, Marked, Op, Reply, Store};
 use tenure_testkit::FaultStore;
 
 pub(crate) use self::behind::{StoreClock, Watched};
@@ -169,14 +166,6 @@ impl Store for Link {
         })
     }
 
-    fn hints(&self) -> Box<dyn Hints> {
-        self.behind.hints()
-    }
-
-    fn info(&self) -> StoreInfo {
-        self.behind.info()
-    }
-
     fn channels(&self) -> Option<&dyn Channels> {
         Some(self)
     }
@@ -185,19 +174,5 @@ impl Store for Link {
         Some(self)
     }
 
-    fn elections(&self) -> Option<&dyn Elections> {
-        self.behind.elections()
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        None
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        None
-    }
+    tenure_core::forward!(behind: hints, info, elections, witness, checkup, migrate);
 }

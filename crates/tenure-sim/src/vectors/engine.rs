@@ -178,7 +178,6 @@ impl Fault {
 
     fn inside(self) -> Option<Sabotage> {
         match self {
-            Fault::TrustFromReply => Some(Sabotage::TrustFromReply),
             Fault::LateGrantRevives => Some(Sabotage::LateGrantRevives),
             Fault::OldTermAgain => Some(Sabotage::OldTermAgain),
             _ => None,
@@ -304,6 +303,8 @@ impl Engine {
             | Event::Refused { sent_at, .. }
             | Event::Unknown { sent_at } => {
                 let outcome = self.outcome(event);
+                let from_reply = self.fault == Some(Fault::TrustFromReply);
+                let sent_at = if from_reply { now } else { sent_at };
                 self.give(now, Input::Reply { sent_at, outcome }, &mut acts);
             }
         }

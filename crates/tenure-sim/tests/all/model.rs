@@ -2,9 +2,7 @@
 //! `cargo test -p tenure-sim --test all model:: -- --ignored`.
 
 use stateright::{Checker, HasDiscoveries, Model};
-use tenure_core::Sabotage::{
-    HintBelieved, LateGrantRevives, OldTermAgain, ReleaseBeforeDrain, StepsUnseen, TrustFromReply,
-};
+use tenure_core::Sabotage::{HintBelieved, LateGrantRevives, OldTermAgain};
 use tenure_core::Term;
 use tenure_sim::model::{Bounds, GOAL, Scope, World};
 use tenure_sim::sabotage::Sabotage::{self, Inside};
@@ -189,7 +187,7 @@ fn the_model_catches_what_is_wrong_with_the_rest() {
     let worlds = [
         (store(StoreFault::NeverSettles, with(forgets(), bounds(2, 8, 1, 0))), "I1 one leader"),
         (store(StoreFault::CountsAnew, with(forgets(), bounds(2, 12, 1, 1))), "I2 terms rise"),
-        (candidate(Inside(StepsUnseen), with(steps(), bounds(2, 8, 1, 0))), "I1 one leader"),
+        (candidate(Sabotage::StepsUnseen, with(steps(), bounds(2, 8, 1, 0))), "I1 one leader"),
         (
             candidate(Sabotage::ObserverCampaigns, with(observes(), bounds(2, 8, 0, 1))),
             "an observer asks for nothing",
@@ -233,8 +231,8 @@ fn the_model_catches_what_is_wrong_with_the_rest() {
 #[test]
 fn the_model_catches_what_the_machine_does_wrong() {
     let faults = [
-        (Inside(TrustFromReply), "I3 trust is earned"),
-        (Inside(ReleaseBeforeDrain), "never release first"),
+        (Sabotage::TrustFromReply, "I3 trust is earned"),
+        (Sabotage::ReleaseBeforeDrain, "never release first"),
         (Inside(HintBelieved), "I3 trust is earned"),
         (Inside(OldTermAgain), "C1 no term led twice"),
         (Inside(LateGrantRevives), "I3 trust is earned"),

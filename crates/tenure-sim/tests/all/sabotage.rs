@@ -1,8 +1,6 @@
 //! The checkers must be able to fail. `docs/proof-faults.md` is the table of what is caught here.
 
-use tenure_core::Sabotage::{
-    HintBelieved, LateGrantRevives, OldTermAgain, ReleaseBeforeDrain, StepsUnseen, TrustFromReply,
-};
+use tenure_core::Sabotage::{HintBelieved, LateGrantRevives, OldTermAgain};
 use tenure_sim::plan::Options;
 use tenure_sim::run;
 use tenure_sim::sabotage::Sabotage::{self, Inside};
@@ -29,8 +27,8 @@ fn store(store_fault: StoreFault) -> Options {
 #[test]
 fn the_simulator_catches_what_the_machine_does_wrong() {
     let faults = [
-        (Inside(TrustFromReply), "I3"),
-        (Inside(ReleaseBeforeDrain), "drain"),
+        (Sabotage::TrustFromReply, "I3"),
+        (Sabotage::ReleaseBeforeDrain, "drain"),
         (Inside(HintBelieved), "I3"),
         (Inside(OldTermAgain), "C1"),
         (Inside(LateGrantRevives), "I3"),
@@ -40,7 +38,7 @@ fn the_simulator_catches_what_the_machine_does_wrong() {
         (Sabotage::UnknownIsNo, "I7"),
         (Sabotage::SendsTwice, "calls"),
         (Sabotage::WakesTwice, "calls"),
-        (Inside(StepsUnseen), "I1"),
+        (Sabotage::StepsUnseen, "I1"),
         (Sabotage::ObserverCampaigns, "observer"),
         (Sabotage::StaysOpen, "closed"),
         (Sabotage::Oversleeps, "live"),

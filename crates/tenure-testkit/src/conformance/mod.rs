@@ -147,7 +147,7 @@ pub fn topics() -> impl Iterator<Item = &'static str> {
 /// # }
 /// ```
 pub async fn run(subject: &dyn Subject) -> Report {
-    run_cases(subject, &TOPICS, 1, |_, _| true).await
+    run_cases(subject, &TOPICS, 1, "").await
 }
 
 /// Runs the cases whose topic or name contains `pattern`: `"renew"`, or a few words of one case.
@@ -155,28 +155,25 @@ pub async fn run(subject: &dyn Subject) -> Report {
 /// # Cancel safety
 /// As [`run`].
 pub async fn run_matching(subject: &dyn Subject, pattern: &str) -> Report {
-    let pattern = pattern.replace('_', " ");
-    run_cases(subject, &TOPICS, 1, |topic, name| {
-        topic.contains(&pattern) || name.contains(&pattern)
-    })
-    .await
+    run_cases(subject, &TOPICS, 1, pattern).await
 }
 
-/// Runs the wanted cases, each on data of its own, numbered from `first` on.
+/// Runs the cases whose topic or name contains `pattern`, each on data of its own, numbered from
+/// `first` on.
 pub(crate) async fn run_cases(
     subject: &dyn Subject,
     topics: &[Topic],
     first: u32,
-    wanted: impl Fn(&str, &str) -> bool,
+    pattern: &str,
 ) -> Report {
-    let mut report = Report::new();
+    let (mut report, pattern) = (Report::new(), pattern.replace('_', " "));
     let all = topics.iter().flat_map(|(topic, cases)| {
         cases.iter().map(move |(name, run)| Case { topic, name, run: *run })
     });
     // Counted over all cases, so that a case has the same data whether it runs alone or not.
     for (case, data) in all.zip(first..) {
         let name = case.name.replace('_', " ");
-        if !wanted(case.topic, &name) {
+        if !case.topic.contains(&pattern) && !name.contains(&pattern) {
             continue;
         }
         let ending = match subject.exempt(case.topic, &name) {

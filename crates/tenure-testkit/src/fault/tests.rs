@@ -3,10 +3,7 @@ use std::pin::pin;
 use std::task::Waker;
 
 use tenure_core::sync::lock;
-use tenure_core::{
-    CandidateId, Channels, Checkup, Elections, Grant, Ledger, Migrate, NoHints, StoreInfo, Term,
-    Witness,
-};
+use tenure_core::{CandidateId, Grant, NoHints, StoreInfo, Term};
 
 use super::*;
 
@@ -28,29 +25,7 @@ impl Store for Diary {
         StoreInfo::new("diary", "")
     }
 
-    fn channels(&self) -> Option<&dyn Channels> {
-        None
-    }
-
-    fn ledger(&self) -> Option<&dyn Ledger> {
-        None
-    }
-
-    fn elections(&self) -> Option<&dyn Elections> {
-        None
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        None
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        None
-    }
+    tenure_core::lacks!(channels, ledger, elections, witness, checkup, migrate);
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::core::{
-    Acknowledged, BoxFuture, ChannelBacklog, Channels, DeadLetter, Error, ErrorKind, Inbox, Limits,
-    Name, Op, Post, Posted, Reply, Store, Taken, Term,
+    Acknowledged, BoxFuture, Channels, Error, ErrorKind, Inbox, Name, Op, Post, Reply, Store, Term,
 };
 use tenure::{Candidate, Election, Event, MemoryStore, Message, Messenger};
 use tokio::sync::{Notify, mpsc};
@@ -600,27 +599,6 @@ impl Store for Carrier {
 }
 
 impl Channels for Carrier {
-    fn limits(&self) -> Limits {
-        self.inner.limits()
-    }
-
-    fn notify<'a>(
-        &'a self,
-        election: &'a Name,
-        channel: &'a str,
-        payload: &'a str,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        self.inner.notify(election, channel, payload)
-    }
-
-    fn post<'a>(
-        &'a self,
-        election: &'a Name,
-        posts: &'a [Post],
-    ) -> BoxFuture<'a, Result<Vec<Posted>, Error>> {
-        self.inner.post(election, posts)
-    }
-
     fn listen<'a>(
         &'a self,
         election: &'a Name,
@@ -636,16 +614,6 @@ impl Channels for Carrier {
             Mood::Denies => Box::pin(async { Err(Error::new(ErrorKind::Denied, "never")) }),
             Mood::Hangs => Box::pin(std::future::pending()),
         }
-    }
-
-    fn take<'a>(
-        &'a self,
-        election: &'a Name,
-        term: Term,
-        channel: &'a str,
-        tries: u32,
-    ) -> BoxFuture<'a, Result<Taken, Error>> {
-        self.inner.take(election, term, channel, tries)
     }
 
     fn acknowledge<'a>(
@@ -667,35 +635,6 @@ impl Channels for Carrier {
         self.inner.acknowledge(election, term, channel, id)
     }
 
-    fn backlog<'a>(
-        &'a self,
-        election: &'a Name,
-    ) -> BoxFuture<'a, Result<Vec<ChannelBacklog>, Error>> {
-        self.inner.backlog(election)
-    }
-
-    fn dead_letters<'a>(
-        &'a self,
-        election: &'a Name,
-        channel: Option<&'a str>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<DeadLetter>, Error>> {
-        self.inner.dead_letters(election, channel, limit)
-    }
-
-    fn replay<'a>(
-        &'a self,
-        election: &'a Name,
-        ids: &'a [u64],
-    ) -> BoxFuture<'a, Result<u64, Error>> {
-        self.inner.replay(election, ids)
-    }
-
-    fn discard<'a>(
-        &'a self,
-        election: &'a Name,
-        ids: &'a [u64],
-    ) -> BoxFuture<'a, Result<u64, Error>> {
-        self.inner.discard(election, ids)
-    }
+    tenure::core::forward!(inner: limits, notify, post, take, backlog);
+    tenure::core::forward!(inner: dead_letters, replay, discard);
 }

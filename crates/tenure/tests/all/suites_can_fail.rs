@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use tenure::MemoryStore;
 use tenure_core::{
-    Acknowledged, BoxFuture, ChannelBacklog, Channels, Clock as _, DeadLetter, Error, Hints, Inbox,
-    JobProgress, Ledger, LedgerStep, Limits, Marked, Name, NoHints, OnceMark, OnceRecord, OnceStep,
-    Op, Post, Posted, Reply, Steer, Store, Taken, Term, Tick, TickEnd, TickRecord, Time,
-    Transactions,
+    Acknowledged, BoxFuture, Channels, Clock as _, DeadLetter, Error, Hints, JobProgress, Ledger,
+    LedgerStep, Marked, Name, NoHints, OnceMark, OnceRecord, OnceStep, Op, Post, Posted, Reply,
+    Steer, Store, Taken, Term, Tick, TickEnd, TickRecord, Time,
 };
 use tenure_testkit::ManualClock;
 use tenure_testkit::conformance::Subject;
@@ -212,19 +211,6 @@ impl Store for Broken {
 }
 
 impl Channels for Broken {
-    fn limits(&self) -> Limits {
-        self.inner.limits()
-    }
-
-    fn notify<'a>(
-        &'a self,
-        election: &'a Name,
-        channel: &'a str,
-        payload: &'a str,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        self.inner.notify(election, channel, payload)
-    }
-
     fn post<'a>(
         &'a self,
         election: &'a Name,
@@ -250,15 +236,6 @@ impl Channels for Broken {
             }
             self.inner.post(election, &posts).await
         })
-    }
-
-    fn listen<'a>(
-        &'a self,
-        election: &'a Name,
-        term: Term,
-        channels: &'a [String],
-    ) -> BoxFuture<'a, Result<Box<dyn Inbox>, Error>> {
-        self.inner.listen(election, term, channels)
     }
 
     fn take<'a>(
@@ -297,13 +274,6 @@ impl Channels for Broken {
         )
     }
 
-    fn backlog<'a>(
-        &'a self,
-        election: &'a Name,
-    ) -> BoxFuture<'a, Result<Vec<ChannelBacklog>, Error>> {
-        self.inner.backlog(election)
-    }
-
     fn dead_letters<'a>(
         &'a self,
         election: &'a Name,
@@ -325,13 +295,7 @@ impl Channels for Broken {
         }
     }
 
-    fn discard<'a>(
-        &'a self,
-        election: &'a Name,
-        ids: &'a [u64],
-    ) -> BoxFuture<'a, Result<u64, Error>> {
-        self.inner.discard(election, ids)
-    }
+    tenure_core::forward!(inner: limits, notify, listen, backlog, discard);
 }
 
 /// A number that does not come twice.
@@ -377,10 +341,6 @@ impl Broken {
 }
 
 impl Ledger for Broken {
-    fn transactions(&self) -> Transactions {
-        self.inner.transactions()
-    }
-
     fn record<'a>(
         &'a self,
         election: &'a Name,
@@ -493,14 +453,6 @@ impl Ledger for Broken {
         })
     }
 
-    fn once_record<'a>(
-        &'a self,
-        election: &'a Name,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<OnceRecord>, Error>> {
-        self.inner.once_record(election, key)
-    }
-
     fn once_history<'a>(
         &'a self,
         election: &'a Name,
@@ -509,4 +461,6 @@ impl Ledger for Broken {
         let limit = if self.broken == Break::LosesKeys { limit.min(3) } else { limit };
         self.inner.once_history(election, limit)
     }
+
+    tenure_core::forward!(inner: transactions, once_record);
 }

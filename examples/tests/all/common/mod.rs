@@ -1,21 +1,32 @@
-//! Example programs as real processes: their lines as they come, and their end.
+//! Example programs as real processes: their lines in order, and their end.
 
-use std::io::{BufRead, BufReader, Write};
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
-
-/// Far more than anything here takes; a test that needs it has failed.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+use rustix::process::Signal;
+use tenure_testbed::eventually;
+use tenure_testbed::process::Process;
 
 /// One instance of an example. Killed with the test.
 pub(crate) struct Instance {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    lines: Receiver<String>,
+    process: Process,
+    /// How many of its lines were looked at.
+    read: usize,
+}
+
+impl Deref for Instance {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for Instance {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
 }
 
 impl Instance {
@@ -34,52 +45,34 @@ impl Instance {
     }
 
     fn spawn(mut command: Command) -> Instance {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let stdin = child.stdin.take();
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-        Instance { child, stdin, lines }
+        Instance { process: Process::new(command.stdin(Stdio::piped())), read: 0 }
     }
 
     /// The next line, whatever it says; `None` when there will be no more.
-    pub(crate) fn next(&self) -> Option<String> {
-        match self.lines.recv_timeout(LIMIT) {
-            Ok(line) => Some(line),
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => None,
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("no line came"),
+    pub(crate) fn next(&mut self) -> Option<String> {
+        if self.read == self.process.seen().len() && !self.process.more() {
+            return None;
         }
+        self.read += 1;
+        Some(self.process.seen()[self.read - 1].clone())
     }
 
     /// Waits for a line that starts so, and returns the rest of it.
-    pub(crate) fn line(&self, start: &str) -> String {
-        let mut others = Vec::new();
+    pub(crate) fn line(&mut self, start: &str) -> String {
         while let Some(line) = self.next() {
             if let Some(rest) = line.strip_prefix(start) {
                 return rest.to_owned();
             }
-            others.push(line);
         }
-        panic!("no line {start:?}, but {others:?}");
+        panic!("no line {start:?}, but {:#?}", self.process.seen());
     }
 
     /// The lines that have come by now.
-    pub(crate) fn told(&self) -> Vec<String> {
-        self.lines.try_iter().collect()
-    }
-
-    pub(crate) fn type_line(&mut self, line: &str) {
-        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
-    }
-
-    pub(crate) fn close_stdin(&mut self) {
-        self.stdin = None;
+    pub(crate) fn told(&mut self) -> Vec<String> {
+        self.process.take_in();
+        let lines = self.process.seen()[self.read..].to_vec();
+        self.read += lines.len();
+        lines
     }
 
     pub(crate) fn terminate(&self) {
@@ -90,40 +83,24 @@ impl Instance {
         self.signal(Signal::KILL);
     }
 
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// Waits for the end: the lines that were left, and how it ended. Output comes first: it ends
-    /// when the process does.
-    pub(crate) fn end(mut self) -> (Vec<String>, ExitStatus) {
-        self.stdin = None;
-        let mut rest = Vec::new();
-        while let Some(line) = self.next() {
-            rest.push(line);
-        }
-        (rest, self.child.wait().unwrap())
-    }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        // Its own child, not waited for yet, so the pid is still its own.
-        let _ended = self.child.kill();
-        let _reaped = self.child.wait();
+    /// Waits for the end: the lines that were left, and the exit code.
+    pub(crate) fn end(mut self) -> (Vec<String>, i32) {
+        self.process.end_input();
+        let code = self.process.code();
+        (self.told(), code)
     }
 }
 
 /// The rest of the next line that starts so, of any of these.
-pub(crate) fn any_line(instances: &[&Instance], start: &str) -> String {
-    let pause = Duration::from_millis(10);
-    for _ in 0..LIMIT.as_millis() / pause.as_millis() {
-        for instance in instances {
-            match instance.lines.recv_timeout(pause) {
-                Ok(line) if line.starts_with(start) => return line[start.len()..].to_owned(),
-                _ => {}
-            }
-        }
-    }
-    panic!("no line {start:?} of any of them");
+pub(crate) fn any_line(instances: &mut [&mut Instance], start: &str) -> String {
+    eventually(&format!("{start:?} of any of them"), || {
+        instances.iter_mut().find_map(|instance| {
+            instance.process.take_in();
+            let lines = &instance.process.seen()[instance.read..];
+            let found = lines.iter().position(|line| line.starts_with(start))?;
+            let line = lines[found][start.len()..].to_owned();
+            instance.read += found + 1;
+            Some(line)
+        })
+    })
 }

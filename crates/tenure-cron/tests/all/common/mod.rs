@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::core::{
-    BoxFuture, Error, ErrorKind, JobProgress, Ledger, LedgerStep, Marked, Name, OnceMark,
-    OnceRecord, OnceStep, Op, Reply, Steer, Store, Term, Tick, TickRecord, TickState, Transactions,
+    BoxFuture, Error, ErrorKind, JobProgress, Ledger, LedgerStep, Marked, Name, Op, Reply, Store,
+    Term, Tick, TickRecord, TickState, Transactions,
 };
 use tenure::{Candidate, Clock, Election, MemoryStore};
 use tenure_cron::{Cron, CronEvent, Job, Run, Schedule, WallClock};
@@ -54,7 +54,7 @@ pub(crate) struct World {
     pub(crate) transactions: Mutex<Option<Transactions>>,
     /// Instances that start are refused by the ledger.
     pub(crate) denied: AtomicBool,
-    /// Whoever is told of events panics.
+    /// The listener for events panics.
     pub(crate) jumpy: Arc<AtomicBool>,
     /// How many turns somebody else had on this runtime, if he counts them.
     pub(crate) turns: Arc<AtomicI64>,
@@ -252,7 +252,7 @@ pub(crate) struct Moody {
     pub(crate) cut: AtomicBool,
     /// The ledger alone does not answer.
     pub(crate) no_ledger: AtomicBool,
-    /// The ledger alone refuses whoever asks.
+    /// The ledger alone refuses everybody.
     pub(crate) denied: AtomicBool,
     /// What others have written is not told.
     pub(crate) deaf: AtomicBool,
@@ -404,23 +404,6 @@ impl Ledger for Moody {
         })
     }
 
-    fn request<'a>(
-        &'a self,
-        election: &'a Name,
-        job: &'a str,
-    ) -> BoxFuture<'a, Result<Tick, Error>> {
-        self.store.request(election, job)
-    }
-
-    fn steer<'a>(
-        &'a self,
-        election: &'a Name,
-        job: &'a str,
-        steer: Steer,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.store.steer(election, job, steer)
-    }
-
     fn open<'a>(
         &'a self,
         election: &'a Name,
@@ -443,37 +426,5 @@ impl Ledger for Moody {
         })
     }
 
-    fn history<'a>(
-        &'a self,
-        election: &'a Name,
-        job: Option<&'a str>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<TickRecord>, Error>> {
-        self.store.history(election, job, limit)
-    }
-
-    fn once<'a>(
-        &'a self,
-        election: &'a Name,
-        term: Term,
-        step: &'a OnceStep,
-    ) -> BoxFuture<'a, Result<OnceMark, Error>> {
-        self.store.once(election, term, step)
-    }
-
-    fn once_record<'a>(
-        &'a self,
-        election: &'a Name,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<OnceRecord>, Error>> {
-        self.store.once_record(election, key)
-    }
-
-    fn once_history<'a>(
-        &'a self,
-        election: &'a Name,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<OnceRecord>, Error>> {
-        self.store.once_history(election, limit)
-    }
+    tenure::core::forward!(store: request, steer, history, once, once_record, once_history);
 }

@@ -7,10 +7,7 @@ use std::time::Duration;
 
 use tenure::{CandidateId, Clock, MemoryStore, Name, StoreInfo, Term, Time};
 use tenure_core::sync::lock;
-use tenure_core::{
-    BoxFuture, Channels, Checkup, Elections, Expiry, Hints, Ledger, Migrate, Op, Reply, Store,
-    Witness,
-};
+use tenure_core::{BoxFuture, Expiry, Op, Reply, Store};
 use tenure_testkit::ManualClock;
 
 use crate::library::executor::Sim;
@@ -152,37 +149,11 @@ impl Store for Watched {
         })
     }
 
-    fn hints(&self) -> Box<dyn Hints> {
-        self.memory.hints()
-    }
-
     fn info(&self) -> StoreInfo {
         let mut info = self.memory.info();
         info.expiry = self.expiry;
         info
     }
 
-    fn channels(&self) -> Option<&dyn Channels> {
-        self.memory.channels()
-    }
-
-    fn ledger(&self) -> Option<&dyn Ledger> {
-        self.memory.ledger()
-    }
-
-    fn elections(&self) -> Option<&dyn Elections> {
-        self.memory.elections()
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        None
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        None
-    }
+    tenure_core::forward!(memory: hints, faces);
 }

@@ -477,29 +477,11 @@ impl Store for Model {
         info
     }
 
-    fn channels(&self) -> Option<&dyn Channels> {
-        None
-    }
-
-    fn ledger(&self) -> Option<&dyn Ledger> {
-        None
-    }
-
     fn elections(&self) -> Option<&dyn Elections> {
         Some(self)
     }
 
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
-    }
-
-    fn checkup(&self) -> Option<&dyn Checkup> {
-        None
-    }
-
-    fn migrate(&self) -> Option<&dyn Migrate> {
-        None
-    }
+    tenure_core::lacks!(channels, ledger, witness, checkup, migrate);
 }
 
 impl Elections for Model {
