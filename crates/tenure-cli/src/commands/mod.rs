@@ -253,10 +253,17 @@ async fn narrate(
     sentence: impl Fn(&Event) -> Option<String>,
 ) {
     let (mut last, mut settling) = (String::new(), SettlingNews::default());
+    let mut answered = false;
     while let Some((at, event)) = events.next_at().await {
+        // What no waiting can fix ends a command that the store has never answered, which says so.
+        let is_final = matches!(&event, Event::StoreLost { error } if !error.is_retryable());
+        answered |= !matches!(event, Event::Campaigning | Event::StoreLost { .. });
         if out.json {
             out.event(at, &name, &candidate, &event);
-        } else if !settling.is_news(at, &event) {
+        } else if !settling.is_news(at, &event)
+            || is_final && !answered
+            || is_us(&event, &candidate)
+        {
             continue;
         } else if let Some(sentence) = sentence(&event).filter(|sentence| *sentence != last) {
             // People need not be told the same thing at each try.
@@ -268,6 +275,12 @@ async fn narrate(
             last = sentence;
         }
     }
+}
+
+/// Whether the one who is said to lead is this very candidate. It learns so before it leads if the
+/// answer to its acquire was lost; the next one tells it that it leads.
+fn is_us(event: &Event, candidate: &CandidateId) -> bool {
+    matches!(event, Event::LeaderChanged { leader: Some(leader) } if leader.holder.is(candidate))
 }
 
 /// Tells people once that a store settles, and rarely again: it says so at each try, and what else
@@ -343,7 +356,28 @@ async fn make_way(signals: &mut Signals) {
 
 #[cfg(test)]
 mod tests {
+    use tenure_core::{Holder, Lease};
+
     use super::*;
+
+    #[test]
+    fn nobody_is_told_that_it_follows_itself() {
+        let us = CandidateId::new("web-1", 7).unwrap();
+        let led_by = |holder: &str| {
+            let lease = Lease {
+                holder: Holder::new(holder),
+                term: None,
+                remaining: Duration::from_secs(1),
+                ttl: None,
+                since_unix_ms: None,
+                metadata: None,
+            };
+            Event::LeaderChanged { leader: Some(Leader::from(lease)) }
+        };
+        assert!(is_us(&led_by(us.as_str()), &us));
+        assert!(!is_us(&led_by("web-1#8"), &us), "another one of that label");
+        assert!(!is_us(&Event::LeaderChanged { leader: None }, &us));
+    }
 
     #[test]
     fn a_store_that_settles_is_told_of_once_and_rarely_again() {

@@ -1,5 +1,6 @@
 //! `tenure cron`: commands by a schedule, while this instance leads.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -41,7 +42,12 @@ pub(crate) async fn run(
         .build()?;
     let mut narration = Narration::new();
     narration.follow(&election, out, output::sentence);
-    let mut running = std::pin::pin!(cron.run());
+    // As with `run`: what no waiting can fix, a wrong password for example, ends it at its start.
+    let ending = Cell::new(false);
+    let mut running = std::pin::pin!(async {
+        election.start().await?;
+        if ending.get() { Ok(()) } else { cron.run().await }
+    });
     let told = tokio::select! {
         ran = running.as_mut() => Err(ran),
         signal = until_told(&mut signals, options, &cron, &commands, out) => Ok(signal),
@@ -53,6 +59,7 @@ pub(crate) async fn run(
         }
         Ok(signal) => {
             presence.stopping();
+            ending.set(true);
             let stopping = async {
                 let ((), ran) = tokio::join!(stop(&election, out), running);
                 if let Err(error) = ran {

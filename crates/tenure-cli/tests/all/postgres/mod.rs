@@ -3,3 +3,4 @@
 mod database;
 mod migrate;
 mod mixed;
+mod refused;
