@@ -27,7 +27,7 @@ pub(crate) fn step(step: &mut StepRun<'_>) -> Result<Verdict> {
     if !(install(step, &home)? && check_types(step, &home)?) {
         return Ok(Verdict::Failed);
     }
-    // The command, and the checker among the examples.
+    // The command, and among the examples what fleets need: a checker, a network, a neighbour.
     if binaries::build(step)?.is_none() {
         return Ok(Verdict::Failed);
     }
@@ -35,8 +35,11 @@ pub(crate) fn step(step: &mut StepRun<'_>) -> Result<Verdict> {
     let mut tests = Command::new(home.join("bin/python"));
     tests.current_dir(project());
     tests.args(["-X", "dev", "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider"]);
-    tests.env("TENURE_TEST_JUDGE", built.join("examples/judge"));
     tests.env("TENURE_TEST_COMMAND", built.join("tenure"));
+    for program in ["judge", "proxy", "believer"] {
+        let variable = format!("TENURE_TEST_{}", program.to_uppercase());
+        tests.env(variable, built.join("examples").join(program));
+    }
     if step.session.long {
         tests.env("TENURE_TEST_LONG", "1");
     }
