@@ -7,6 +7,7 @@ TENURE_TEST_REDIS it measures on these servers, too.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import statistics
 import subprocess
@@ -16,6 +17,7 @@ import time
 import timeit
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import tenure
 
@@ -138,8 +140,8 @@ async def measure_hand_over(store: str, url: str) -> None:
 
 async def measure_many() -> None:
     """1,000 elections in one process, as the server counts."""
-    import asyncpg
-
+    # It comes without types.
+    asyncpg: Any = importlib.import_module("asyncpg")
     watch = await asyncpg.connect(POSTGRES)
     others = await watch.fetchval("SELECT count(*) FROM pg_stat_activity WHERE datname <> ''")
     candidate = tenure.Candidate(POSTGRES)
