@@ -267,7 +267,8 @@ async fn needs_redis_connections_that_wait_for_replicas_are_replaced_together() 
     let store = config.open().unwrap();
     let players: Vec<_> = (0..5).map(|i| player(&format!("jobs {i}"), "a", TTL * 5)).collect();
     let primary = &set.servers[set.primary()];
-    let replicas: Vec<_> = set.servers.iter().filter(|server| server.port != primary.port).collect();
+    let replicas: Vec<_> =
+        set.servers.iter().filter(|server| server.port != primary.port).collect();
     // Nobody confirms, so each of the five waits on a connection of its own.
     replicas.iter().for_each(|replica| replica.signal(Signal::STOP));
     let asked = players.iter().map(|player| player.acquire(&store, 1));
