@@ -13,6 +13,7 @@ use crate::packages::{self, Tool};
 use crate::servers::postgres::{POSTGRES, Postgres};
 use crate::servers::redis::{REDIS, Redis};
 use crate::test::{StepRun, Verdict};
+use crate::wheel;
 
 const PYTHON: Tool = Tool { command: "python3", packages: &["python3", "python3-venv"] };
 
@@ -53,7 +54,10 @@ pub(crate) fn step(step: &mut StepRun<'_>) -> Result<Verdict> {
         redis = Redis::start()?;
         tests.env("TENURE_TEST_REDIS", redis.url());
     }
-    let success = step.run(&mut tests)?;
+    let mut success = step.run(&mut tests)?;
+    if success && step.session.long {
+        success = wheel::run()?;
+    }
     let log = step.log_text()?;
     let summary = log.lines().rev().find(|line| line.contains(" passed")).unwrap_or_default();
     Ok(if success {
