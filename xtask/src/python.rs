@@ -13,6 +13,7 @@ use crate::packages::{self, Tool};
 use crate::servers::postgres::{POSTGRES, Postgres};
 use crate::servers::redis::{REDIS, Redis};
 use crate::test::{StepRun, Verdict};
+use crate::wheel;
 
 const PYTHON: Tool = Tool { command: "python3", packages: &["python3", "python3-venv"] };
 
@@ -27,7 +28,7 @@ pub(crate) fn step(step: &mut StepRun<'_>) -> Result<Verdict> {
     if !(install(step, &home)? && check_types(step, &home)?) {
         return Ok(Verdict::Failed);
     }
-    // The command, and the checker among the examples.
+    // The command, and among the examples what fleets need: a checker, a network, a neighbour.
     if binaries::build(step)?.is_none() {
         return Ok(Verdict::Failed);
     }
@@ -35,8 +36,11 @@ pub(crate) fn step(step: &mut StepRun<'_>) -> Result<Verdict> {
     let mut tests = Command::new(home.join("bin/python"));
     tests.current_dir(project());
     tests.args(["-X", "dev", "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider"]);
-    tests.env("TENURE_TEST_JUDGE", built.join("examples/judge"));
     tests.env("TENURE_TEST_COMMAND", built.join("tenure"));
+    for program in ["judge", "proxy", "believer"] {
+        let variable = format!("TENURE_TEST_{}", program.to_uppercase());
+        tests.env(variable, built.join("examples").join(program));
+    }
     if step.session.long {
         tests.env("TENURE_TEST_LONG", "1");
     }
@@ -50,7 +54,10 @@ pub(crate) fn step(step: &mut StepRun<'_>) -> Result<Verdict> {
         redis = Redis::start()?;
         tests.env("TENURE_TEST_REDIS", redis.url());
     }
-    let success = step.run(&mut tests)?;
+    let mut success = step.run(&mut tests)?;
+    if success && step.session.long {
+        success = wheel::run()?;
+    }
     let log = step.log_text()?;
     let summary = log.lines().rev().find(|line| line.contains(" passed")).unwrap_or_default();
     Ok(if success {

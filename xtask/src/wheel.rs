@@ -25,6 +25,9 @@ const TOOLS: [&str; 7] = [
 
 const PLATFORM: &str = "manylinux2014";
 
+/// How both are compiled: for what is loaded into somebody else's process.
+const PROFILE: &str = "binding";
+
 /// The oldest C library that the platform allows.
 const GLIBC: &str = "2.17";
 
@@ -52,15 +55,15 @@ pub(crate) fn run() -> Result<bool> {
     fs::remove_dir_all(&made).ok();
     let project = cargo::root().join("bindings/python");
     let mut build = tool(&tools, "maturin")?;
-    build.current_dir(&project).args(["build", "--release", "--locked", "--zig"]);
+    build.current_dir(&project).args(["build", "--profile", PROFILE, "--locked", "--zig"]);
     build.args(["--compatibility", PLATFORM, "--out"]).arg(&made);
     do_it(build.arg("--interpreter").arg(&python))?;
     let triple = format!("{}-unknown-linux-gnu", env::consts::ARCH);
     let mut command = tool(&tools, "cargo-zigbuild")?;
     command.current_dir(cargo::root());
-    command.args(["zigbuild", "--release", "--locked", "--package", "tenure-cli", "--target"]);
-    do_it(command.arg(format!("{triple}.{GLIBC}")))?;
-    let binary = cargo::root().join("target").join(triple).join("release/tenure");
+    command.args(["zigbuild", "--profile", PROFILE, "--locked", "--package", "tenure-cli"]);
+    do_it(command.arg("--target").arg(format!("{triple}.{GLIBC}")))?;
+    let binary = cargo::root().join("target").join(triple).join(PROFILE).join("tenure");
     let wheel = with_command(&tools, &only_file(&made)?, &binary, &home)?;
     do_it(tool(&tools, "auditwheel")?.arg("show").arg(&wheel))?;
     do_it(tool(&tools, "abi3audit")?.args(["--strict"]).arg(&wheel))?;

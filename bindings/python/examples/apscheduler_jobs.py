@@ -1,5 +1,8 @@
 """APScheduler 3 on every instance; its jobs run on the leader: `python apscheduler_jobs.py URL`."""
 
+# APScheduler comes without types.
+# pyright: standard
+
 from __future__ import annotations
 
 import asyncio

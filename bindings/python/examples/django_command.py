@@ -1,6 +1,9 @@
 """A Django management command that runs on every host, and works on one of them. Copy the class to
 `app/management/commands/drain_queue.py`; `python django_command.py URL` runs it as it stands."""
 
+# Django comes without types.
+# pyright: standard
+
 from __future__ import annotations
 
 import sys

@@ -19,7 +19,10 @@ mod reign;
 mod values;
 
 /// The module `tenure._native`.
-#[pyo3::pymodule]
+///
+/// It says that it needs the GIL: a free-threaded interpreter turns it on when it imports this.
+/// Some locks rely on it at a fork, and no such build was tested.
+#[pyo3::pymodule(gil_used = true)]
 mod _native {
     use pyo3::exceptions::PyImportError;
     use pyo3::prelude::*;

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from typing import Any
 
 import pytest
-from helpers import PATIENCE_S
+from helpers import PATIENCE_S, python
 
 import tenure
 from tenure import blocking
@@ -27,7 +28,7 @@ def test_a_lone_instance_leads_and_gives_back(url: str) -> None:
         assert election.is_leader and election.term == 1
         leader = election.current_leader()
         assert leader is not None and leader.id == election.id and leader.metadata == {"a": 1}
-        assert election.run_if_leader(lambda a, b: a + b, 1, 2) == 3
+        assert election.run_if_leader(operator.add, 1, 2) == 3
         with pytest.raises(ZeroDivisionError):
             election.run_if_leader(lambda: 1 / 0)
         election.done(1)
@@ -100,7 +101,10 @@ def test_callbacks_run_one_after_the_other_on_one_thread(url: str) -> None:
     seen: list[Any] = []
 
     def note(what: str) -> Any:
-        return lambda value: seen.append((what, value, threading.current_thread().name))
+        def add(value: Any) -> None:
+            seen.append((what, value, threading.current_thread().name))
+
+        return add
 
     election = blocking.Election(
         "e", store=url, on_elected=note("elected"), on_lost=note("lost"), on_change=note("change")
@@ -178,3 +182,37 @@ def test_whoever_waits_when_an_election_is_stopped_is_told(url: str) -> None:
         for thread in threads:
             thread.join(PATIENCE_S)
         assert ended == [True, True]
+
+
+IN_A_HANDLER = """
+import asyncio, signal, sys
+import tenure
+from tenure import blocking
+
+election = blocking.Election("e", store=sys.argv[1], ttl=3)
+election.start()
+hand_over = asyncio.run_coroutine_threadsafe
+
+def interrupted(work, loop):
+    asyncio.run_coroutine_threadsafe = hand_over
+    signal.raise_signal(signal.SIGTERM)
+    return hand_over(work, loop)
+
+def stop(number, frame):
+    election.stop()
+    print("stopped")
+
+signal.signal(signal.SIGTERM, stop)
+asyncio.run_coroutine_threadsafe = interrupted
+try:
+    election.current_leader()
+except tenure.StoppedError:
+    print("told so")
+"""
+
+
+def test_a_signal_handler_may_stop_it_in_the_middle_of_a_call(url: str) -> None:
+    # Celery beat does that when it is told to end.
+    ended = python(IN_A_HANDLER, url)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.split("\n")[:2] == ["stopped", "told so"]

@@ -35,7 +35,7 @@ def test_a_lone_instance_leads_and_gives_back(url: str) -> None:
 
 def test_a_reign_is_left_early_and_comes_again(url: str) -> None:
     async def main() -> None:
-        terms = []
+        terms: list[int] = []
         async with tenure.Election("e", store=url, ttl=0.9) as election:
             async for reign in election.reigns():
                 async with reign:
@@ -51,7 +51,8 @@ def test_a_reign_is_left_early_and_comes_again(url: str) -> None:
 
 def test_reigns_of_an_election_that_nobody_started(url: str) -> None:
     async def main() -> None:
-        election, terms = tenure.Election("e", store=url, ttl=0.9), []
+        election = tenure.Election("e", store=url, ttl=0.9)
+        terms: list[int] = []
         reigns = election.reigns()
         async for reign in reigns:
             async with reign:
@@ -259,7 +260,8 @@ def test_run_if_leader(url: str) -> None:
             with pytest.raises(ZeroDivisionError):
                 await one.run_if_leader(lambda: 1 / 0)
             # It is waited for before the lease is given back.
-            go, order = asyncio.Event(), []
+            go = asyncio.Event()
+            order: list[str] = []
 
             async def slow() -> str:
                 await go.wait()
@@ -341,7 +343,8 @@ def test_events_come_in_order_and_end_with_the_election(url: str) -> None:
 
 def test_callbacks_plain_and_async_on_the_loop_they_belong_to(url: str) -> None:
     async def main() -> None:
-        loop, seen = asyncio.get_running_loop(), []
+        loop = asyncio.get_running_loop()
+        seen: list[tuple[str, Any]] = []
 
         def note(what: str, value: Any) -> None:
             assert asyncio.get_running_loop() is loop

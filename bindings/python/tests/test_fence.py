@@ -8,10 +8,9 @@ import sqlite3
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import run
@@ -35,7 +34,7 @@ def migrated() -> None:
 
 
 @asynccontextmanager
-async def leading(url: str) -> AsyncIterator[tuple[str, int]]:
+async def leading(url: str) -> AsyncGenerator[tuple[str, int], None]:
     """An election that is led, its name and term."""
     name = f"fence-{uuid.uuid4().hex}"
     async with tenure.Election(name, store=url, ttl=3) as election:

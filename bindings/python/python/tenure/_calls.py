@@ -62,7 +62,8 @@ class Server:
             call.end(failed=f"nobody serves {call.kind}")
             return
         function, argument = found
-        scope, told = Scope(), []
+        scope = Scope()
+        told: list[str | None] = []
 
         def stop(reason: str | None, error: BaseException | None) -> None:
             told.append(reason)

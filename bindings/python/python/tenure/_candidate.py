@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from tenure import _native
-from tenure._values import text
+from tenure._arguments import text
 
 
 class Candidate:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tenure import _native
+from tenure._arguments import seconds, text
 from tenure._bridge import wait
 from tenure._election import Election
-from tenure._values import Duration, seconds, text
+
+if TYPE_CHECKING:
+    from tenure._arguments import Duration
 
 Delivery = Literal["at-most-once", "at-least-once", "transactional"]
 Overlap = Literal["skip", "queue", "allow"]

@@ -7,32 +7,27 @@ import itertools
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from tenure import _exit, _log, _native
+from tenure._arguments import as_json, seconds, text
 from tenure._bridge import Watch, wait, watch
 from tenure._calls import Server, settle
 from tenure._candidate import Candidate
 from tenure._errors import Error, LoopError, OnceFailed, StoppedError
 from tenure._log import logger
-from tenure._once import OnceResult, OnceRun
 from tenure._reign import Reign
 from tenure._scope import Scope
-from tenure._values import (
-    Duration,
-    Event,
-    Leader,
-    Message,
-    Posted,
-    Timing,
-    as_json,
-    seconds,
-    text,
-)
+
+# What few programs use is loaded when it is used.
+if TYPE_CHECKING:
+    from tenure._arguments import Duration
+    from tenure._once import OnceResult, OnceRun
+    from tenure._values import Event, Leader, Message, Posted, Timing
 
 T = TypeVar("T")
 Work = TypeVar("Work", bound=Callable[[Reign], Awaitable[Any]])
-Handler = TypeVar("Handler", bound=Callable[[Message], Any])
+Handler = TypeVar("Handler", bound="Callable[[Message], Any]")
 
 
 class Election(_native.Election):
@@ -127,6 +122,8 @@ class Election(_native.Election):
     @property
     def timing(self) -> Timing:
         """The durations of its lease."""
+        from tenure._values import Timing
+
         return Timing(*self._timing)
 
     # Taking part
@@ -285,6 +282,8 @@ class Election(_native.Election):
 
         Raises what the work raised when all tries are used up, or :class:`OnceFailed` if that was
         on other instances."""
+        from tenure._once import OnceResult
+
         text("key", key)
         patience = seconds("wait", wait)
         if isinstance(tries, bool) or not isinstance(tries, int) or not 0 < tries < 2**32:
@@ -308,6 +307,8 @@ class Election(_native.Election):
 
     async def current_leader(self) -> Leader | None:
         """Asks the store who leads: one read. ``None`` if nobody does."""
+        from tenure._values import Leader
+
         self._check()
         self._bind()
         return Leader._of(await wait(self._current_leader()))
@@ -348,6 +349,8 @@ class Election(_native.Election):
     async def post(self, channel: str, payload: Any, *, key: str) -> Posted:
         """Keeps a value until a leader has handled it. A known ``key`` adds nothing, so it is safe
         to post again when nobody knows whether it worked."""
+        from tenure._values import Posted
+
         self._check()
         self._bind()
         arguments = (text("channel", channel), as_json("payload", payload), text("key", key))
@@ -430,9 +433,15 @@ class Election(_native.Election):
             work = self._onces.get(argument.pop("ticket"))
             if work is None:
                 return None
+            from tenure._once import OnceRun
+
             return work[1].of(work[0]), OnceRun(**argument, _call=call)
         handler = self._handlers.get((kind, argument.get("channel", "")))
-        return None if handler is None else (handler, Message._of(call))
+        if handler is None:
+            return None
+        from tenure._values import Message
+
+        return handler, Message._of(call)
 
     def _begin_leading(self) -> None:
         self._lead_task = asyncio.get_running_loop().create_task(
@@ -502,10 +511,13 @@ class Reigns(AsyncIterator[Reign]):
         return self._last
 
 
-class Events(AsyncIterator[Event]):
+class Events(AsyncIterator["Event"]):
     """What happens in an election."""
 
     def __init__(self, native: _native.Events) -> None:
+        from tenure._values import Event
+
+        self._made = Event._of
         self._native = native
         self._closed = False
         self._waiting: asyncio.Future[Event | None] | None = None
@@ -515,7 +527,7 @@ class Events(AsyncIterator[Event]):
 
         def ended(value: Any, error: BaseException | None) -> None:
             if not future.done():
-                future.set_result(None if value is None else Event._of(value))
+                future.set_result(None if value is None else self._made(value))
 
         watching = watch(self._native.next(), ended)
         self._waiting = future

@@ -101,7 +101,9 @@ _CLASSES: dict[str, type[Error]] = {
 }
 
 
-def _make(kind: str, message: str, retryable: bool, store: str | None) -> Error:
+def _make(  # pyright: ignore[reportUnusedFunction]: the native part calls it
+    kind: str, message: str, retryable: bool, store: str | None
+) -> Error:
     """The exception for an error of the native part."""
     error = _CLASSES.get(kind, Error)(message)
     error.retryable = retryable

@@ -4,51 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tenure import _native
-
-Duration = float | int | timedelta
-
-
-def seconds(what: str, value: Duration | None) -> float | None:
-    """A duration in seconds, whichever way it was given."""
-    if value is None:
-        return None
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        kind = type(value).__name__
-        raise TypeError(f"{what} is {value!r} ({kind}); give seconds as a number, or a timedelta")
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{what} is {value!r} seconds; give a number from 0 to 86400")
-    return float(value)
-
-
-def needed_seconds(what: str, value: Duration) -> float:
-    """As ``seconds``, where there must be one."""
-    given = seconds(what, value)
-    if given is None:
-        raise TypeError(f"{what} is None; give seconds as a number, or a timedelta")
-    return given
-
-
-def text(what: str, value: object) -> str:
-    """A string, or a TypeError that names the argument."""
-    if not isinstance(value, str):
-        raise TypeError(f"{what} is {value!r} ({type(value).__name__}); give a str")
-    return value
-
-
-def as_json(what: str, value: object) -> str:
-    """JSON text of a value, or an exception that names the argument."""
-    try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{what} is no JSON: {error}") from None
-
 
 @dataclass(frozen=True)
 class Timing:
@@ -75,8 +34,9 @@ class Leader:
     def _of(cls, given: dict[str, Any] | None) -> Leader | None:
         if given is None:
             return None
-        told = given["metadata"]
-        return cls(**{**given, "metadata": None if told is None else json.loads(told)})
+        told: str | None = given["metadata"]
+        values: dict[str, Any] = {**given, "metadata": None if told is None else json.loads(told)}
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -94,7 +54,7 @@ class Event:
     leader: Leader | None = None
     error: Exception | None = None
     left: float | None = None
-    details: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @classmethod
     def _of(cls, given: tuple[str, dict[str, Any]]) -> Event:

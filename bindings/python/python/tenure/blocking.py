@@ -22,21 +22,24 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenure import _election, _native
 from tenure._candidate import Candidate
 from tenure._errors import Error, StoppedError
 from tenure._log import logger
-from tenure._once import OnceResult, OnceRun
 from tenure._reign import Reign as AsyncReign
-from tenure._values import Duration, Event, Leader, Message, Posted, Timing
+
+if TYPE_CHECKING:
+    from tenure._arguments import Duration
+    from tenure._once import OnceResult, OnceRun
+    from tenure._values import Event, Leader, Message, Posted, Timing
 
 __all__ = ["Candidate", "Election", "Lost", "Reign"]
 
 T = TypeVar("T")
 Work = TypeVar("Work", bound=Callable[["Reign"], Any])
-Handler = TypeVar("Handler", bound=Callable[[Message], Any])
+Handler = TypeVar("Handler", bound="Callable[[Message], Any]")
 
 
 class _Thread:
@@ -44,8 +47,9 @@ class _Thread:
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
-        # Held while a call is handed over, so that none is after the end.
-        self._lock = threading.Lock()
+        # Held while a call is handed over, so that none is after the end. A signal handler may stop
+        # the election while this very thread holds it.
+        self._lock = threading.RLock()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name=f"tenure-{name}", daemon=True)
         self._thread.start()
@@ -67,8 +71,13 @@ class _Thread:
             work.close()
             raise RuntimeError("this would wait for the thread that it is called on")
         with self._lock:
-            if not self._ended:
-                return asyncio.run_coroutine_threadsafe(work, self.loop)
+            try:
+                if not self._ended:
+                    return asyncio.run_coroutine_threadsafe(work, self.loop)
+            except RuntimeError:
+                # Stopped just now by a signal handler, and the loop is closed.
+                if not self._ended:
+                    raise
         work.close()
         raise StoppedError("the election was stopped")
 

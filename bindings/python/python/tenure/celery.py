@@ -9,6 +9,9 @@ A new leader counts from when it begins to lead, as a beat does that starts with
 that came due while nobody led is not sent late.
 """
 
+# Celery comes without types.
+# pyright: standard
+
 from __future__ import annotations
 
 import threading

@@ -16,7 +16,7 @@ None of this needs the native part of the package.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -72,13 +72,17 @@ async def check_async(connection: Any, election: str, term: int) -> None:
         with _stale(election, term):
             await connection.execute(_sql("%s", "%s"), (election, term))
     elif family == "sqlalchemy" and hasattr(connection, "run_sync"):
-        await connection.run_sync(lambda inner: _check_sqlalchemy(inner, election, term))
+
+        def check_inner(inner: Any) -> None:
+            _check_sqlalchemy(inner, election, term)
+
+        await connection.run_sync(check_inner)
     else:
         _unknown(connection, "check_async")
 
 
 @contextmanager
-def atomic(election: str, term: int, using: str | None = None) -> Iterator[None]:
+def atomic(election: str, term: int, using: str | None = None) -> Generator[None, None, None]:
     """Django's ``transaction.atomic``, behind the fence. It must be the outermost one: rolling back
     to a savepoint before it would undo the fence."""
     from django.db import transaction
@@ -135,7 +139,7 @@ class Redis:
             return await self._script(**arguments)
 
     @contextmanager
-    def _stale(self) -> Iterator[None]:
+    def _stale(self) -> Generator[None, None, None]:
         try:
             yield
         except Exception as error:
@@ -271,7 +275,7 @@ def _over(election: str, term: int, latest: int) -> StaleTerm:
 
 
 @contextmanager
-def _stale(election: str, term: int) -> Iterator[None]:
+def _stale(election: str, term: int) -> Generator[None, None, None]:
     """Knows the refusal of the fence, however the driver wraps it."""
     try:
         yield

@@ -21,7 +21,7 @@ from databases import make_database, new_url, old_url
 __all__ = ["make_database", "new_url", "old_url"]
 
 HERE = Path(__file__).parent
-FAULTS = int(os.environ.get("TENURE_TEST_FAULTS", "30"))
+FAULTS = 210 if os.environ.get("TENURE_TEST_LONG") else 30
 TIMEOUT = 2
 
 

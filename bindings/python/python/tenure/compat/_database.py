@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 log = logging.getLogger("tenure.compat")
 
@@ -263,7 +263,7 @@ def _is_list(rows: Any) -> bool:
 
 def _columns(row: Any) -> tuple[Any, ...]:
     if isinstance(row, Mapping):
-        return tuple(row.values())
+        return tuple(cast("Mapping[str, Any]", row).values())
     if isinstance(row, (bool, int, float, str)):
         return (row,)
     return tuple(row)
