@@ -19,6 +19,7 @@ mod e2e;
 mod events;
 mod guardian;
 mod hosts;
+mod library_witness;
 mod messages;
 mod moving;
 mod observe;
