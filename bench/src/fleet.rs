@@ -175,6 +175,11 @@ impl Fleet {
         Ok(self.fleet.kill(process)?)
     }
 
+    /// Kills the electing process alone, and tells the instant just before.
+    pub(crate) fn die(&mut self, process: usize) -> Result<Time> {
+        Ok(self.fleet.die(process)?)
+    }
+
     /// Stops a candidate between two writes, and tells when. On SQLite a process that is stopped in
     /// the middle of one holds up everybody, which is a documented limit and not what is measured
     /// here.

@@ -90,7 +90,7 @@ pub(crate) fn die(engine: Engine, rounds: usize) -> Result<Section> {
             progress(round, rounds);
             raw.measure()?;
             let leader = fleet.leader()?;
-            let killed = fleet.kill(leader.process)?;
+            let killed = fleet.die(leader.process)?;
             let next = fleet.successor(&leader)?;
             overlaps += usize::from(next.at < killed);
             gaps.push(next.at - killed);

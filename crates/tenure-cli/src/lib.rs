@@ -24,6 +24,7 @@ mod store;
 mod systemd;
 mod usage;
 mod wall;
+mod witness;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
@@ -54,6 +55,9 @@ pub fn run(registry: Registry) -> ExitCode {
     registry::install(registry);
     // First of all, before a runtime or a parser: the guardian must be up in a moment.
     if let Some(code) = process::dispatch(give_back::give_back) {
+        return code;
+    }
+    if let Some(code) = witness::dispatch() {
         return code;
     }
     if let Some(code) = drill::candidate::dispatch() {

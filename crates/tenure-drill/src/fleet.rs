@@ -23,17 +23,23 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
 use tenure_core::{Clock, Time, show_duration};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::drill::Interrupt;
 use crate::error::DrillError;
 pub use crate::event::{Acknowledged, CandidateEvent};
+use crate::member::Member;
+
+/// How long the witnesses of those who have ended may take: they try for 2 s at most.
+const WITNESS_ENDS_WITHIN: Duration = Duration::from_secs(4);
 
 /// Why a drill does not go on.
 #[derive(Debug)]
@@ -115,23 +121,6 @@ pub struct Fleet<'a> {
     pub acknowledged: BTreeMap<(String, u64), Acknowledged>,
 }
 
-struct Member {
-    process: usize,
-    lane: usize,
-    child: Child,
-    has_ended: bool,
-    /// It may end: it was killed or told to.
-    may_end: bool,
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        // Our own child, not waited for yet: the pid is still its own. A frozen one dies too.
-        let _ended = self.child.kill();
-        let _reaped = self.child.wait();
-    }
-}
-
 impl<'a> Fleet<'a> {
     /// No candidate yet; `launch` makes the command for one in a lane.
     pub fn new(
@@ -178,8 +167,8 @@ impl<'a> Fleet<'a> {
             .map_err(DrillError::because(cannot))?;
         let output = child.stdout.take();
         let output = output.ok_or_else(|| DrillError::failed("a candidate has no output"))?;
-        let (has_ended, may_end) = (false, false);
-        self.members.push(Member { process, lane, child, has_ended, may_end });
+        let (has_ended, may_end, with_group) = (false, false, true);
+        self.members.push(Member { process, lane, child, has_ended, may_end, with_group });
         let sender = self.sender.clone();
         let read = move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -361,6 +350,7 @@ impl<'a> Fleet<'a> {
         let end = self.clock.now() + limit;
         while let Some(at) = self.members.iter().position(|member| member.process == process) {
             if self.members[at].child.try_wait().map_err(DrillError::from)?.is_some() {
+                self.members[at].with_group = false;
                 self.members.remove(at);
             } else if self.clock.now() >= end {
                 return Err(Halt::Found("a candidate did not end".to_owned()));
@@ -404,16 +394,36 @@ impl<'a> Fleet<'a> {
         Ok(stopped.map_err(cannot)?.is_some())
     }
 
-    /// Kills a process and waits for its end. Tells the instant just before the kill.
+    /// Kills a process with all of its group, its witness for one, and waits for its end. Tells the
+    /// instant just before the kill.
     ///
     /// # Errors
     /// A sentence if there is no such process.
     pub fn kill(&mut self, process: usize) -> Result<Time, DrillError> {
+        let group = Pid::from_child(&self.member(process)?.child);
+        let at = self.clock.now();
+        kill_process_group(group, Signal::KILL)
+            .map_err(DrillError::because("a candidate can't be signalled"))?;
+        Ok(self.killed_at(process, at))
+    }
+
+    /// Kills a process alone, and waits for its end. Tells the instant just before the kill.
+    ///
+    /// # Errors
+    /// A sentence if there is no such process.
+    pub fn die(&mut self, process: usize) -> Result<Time, DrillError> {
         let at = self.signal(process, Signal::KILL)?;
+        if let Some(member) = self.members.iter_mut().find(|member| member.process == process) {
+            member.with_group = false;
+        }
+        Ok(self.killed_at(process, at))
+    }
+
+    fn killed_at(&mut self, process: usize, at: Time) -> Time {
         self.killed.insert(process, at);
         // Dropping it reaps it.
         self.members.retain(|member| member.process != process);
-        Ok(at)
+        at
     }
 
     /// Asks all to end, and waits; those that do not are killed.
@@ -439,6 +449,11 @@ impl<'a> Fleet<'a> {
             self.members.iter().filter(|m| !m.has_ended).map(|m| m.process).collect();
         for process in stuck {
             let _gone = self.kill(process);
+        }
+        // A witness may have something to give back; who cleans up comes after it.
+        let end = self.clock.now() + WITNESS_ENDS_WITHIN;
+        while self.clock.now() < end && self.members.iter().any(Member::has_company) {
+            self.clock.sleep_until(self.clock.now() + Duration::from_millis(5)).await;
         }
         self.members.clear();
         while let Ok(message) = self.receiver.try_recv() {

@@ -146,6 +146,7 @@ pub trait Ground {
 /// The faults of a store that is reached by a network.
 pub const BY_NETWORK: &[Fault] = &[
     Fault::Kill,
+    Fault::Die,
     Fault::Freeze,
     Fault::Resign,
     Fault::Cut,
@@ -155,7 +156,7 @@ pub const BY_NETWORK: &[Fault] = &[
 ];
 
 /// The faults of processes alone.
-pub const BY_PROCESS: &[Fault] = &[Fault::Kill, Fault::Freeze, Fault::Resign];
+pub const BY_PROCESS: &[Fault] = &[Fault::Kill, Fault::Die, Fault::Freeze, Fault::Resign];
 
 /// Why a write was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]

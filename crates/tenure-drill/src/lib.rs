@@ -77,6 +77,7 @@ mod faketime;
 pub mod fleet;
 mod ground;
 pub mod judge;
+mod member;
 mod plan;
 mod progress;
 pub mod proxy;

@@ -5,8 +5,10 @@ use std::time::Duration;
 /// What can be done to the leader, or to its way to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
-    /// The process of the leader is killed, and another one started in its place.
+    /// The process of the leader is killed with its witness, and another one started in its place.
     Kill,
+    /// It is killed alone: its witness gives the lease back.
+    Die,
     /// It is stopped until somebody else leads, then goes on.
     Freeze,
     /// It is asked to resign: a clean hand-over.
@@ -27,8 +29,9 @@ pub enum Fault {
 
 impl Fault {
     /// All of them, in the order in which they are listed.
-    pub const ALL: [Fault; 9] = [
+    pub const ALL: [Fault; 10] = [
         Fault::Kill,
+        Fault::Die,
         Fault::Freeze,
         Fault::Resign,
         Fault::Cut,
@@ -53,6 +56,7 @@ impl Fault {
     pub fn name(self) -> &'static str {
         match self {
             Fault::Kill => "kill",
+            Fault::Die => "die",
             Fault::Freeze => "freeze",
             Fault::Resign => "resign",
             Fault::Cut => "cut",
@@ -68,8 +72,10 @@ impl Fault {
     pub fn description(self) -> &'static str {
         match self {
             Fault::Kill => {
-                "The process of the leader is killed, and another one started in its place"
+                "The process of the leader is killed with its witness, and another one started in \
+                 its place"
             }
+            Fault::Die => "It is killed alone: its witness gives the lease back",
             Fault::Freeze => "It is stopped until somebody else leads, then goes on",
             Fault::Resign => "It is asked to resign: a clean hand-over",
             Fault::Cut => "Its connections are closed, and new ones too, until somebody else leads",

@@ -94,6 +94,7 @@ impl Runner<'_> {
         let (mut shape, mut changes) = ("", !fault.may_go_on());
         let at = match fault {
             Fault::Kill => self.fleet.kill(process)?,
+            Fault::Die => self.fleet.die(process)?,
             Fault::Freeze => self.freeze(process).await?,
             Fault::Resign => self.ask_to_resign(term).await?,
             Fault::Cut | Fault::Hole | Fault::Delay => {
@@ -121,7 +122,7 @@ impl Runner<'_> {
             self.goes_on(fault, at).await?;
         }
         self.undo(fault, process, lane)?;
-        if !changes || matches!(fault, Fault::Kill | Fault::Resign) {
+        if !changes || matches!(fault, Fault::Kill | Fault::Die | Fault::Resign) {
             return Ok(());
         }
         self.knows_its_end(fault, process, term).await
@@ -171,7 +172,7 @@ impl Runner<'_> {
     /// Undoes a fault that lasts.
     fn undo(&mut self, fault: Fault, process: usize, lane: usize) -> Result<(), Halt> {
         let over = match fault {
-            Fault::Kill => {
+            Fault::Kill | Fault::Die => {
                 self.fleet.start(lane)?;
                 return Ok(());
             }

@@ -14,6 +14,7 @@ use crate::election::Inner;
 use crate::relay::{ROOM, Relay};
 use crate::runtime::{Runtime, Threads};
 use crate::shared::Shared;
+use crate::witness::{Registration, WitnessConfig};
 use crate::{Candidate, Election, Stores};
 
 /// Sets up an [`Election`]. Nothing is checked before [`build`](ElectionBuilder::build) or
@@ -32,6 +33,7 @@ pub struct ElectionBuilder {
     fail_closed: bool,
     at_once: bool,
     per_election_metrics: bool,
+    witness: Option<WitnessConfig>,
     #[cfg(feature = "sabotage")]
     sabotage: Option<tenure_core::Sabotage>,
     #[cfg(feature = "sabotage")]
@@ -89,6 +91,7 @@ impl ElectionBuilder {
             fail_closed: false,
             at_once: false,
             per_election_metrics: false,
+            witness: None,
             #[cfg(feature = "sabotage")]
             sabotage: None,
             #[cfg(feature = "sabotage")]
@@ -181,6 +184,14 @@ impl ElectionBuilder {
     #[doc(hidden)]
     pub fn fault(mut self, fault: crate::Fault) -> ElectionBuilder {
         self.fault = Some(fault);
+        self
+    }
+
+    /// Has a process beside this one give the lease back when this one is killed: see
+    /// [`WitnessConfig`], and what it declares. On a store that was not opened by a URL, or whose
+    /// leases end with a connection, nothing changes.
+    pub fn witness(mut self, config: WitnessConfig) -> ElectionBuilder {
+        self.witness = Some(config);
         self
     }
 
@@ -298,8 +309,11 @@ impl ElectionBuilder {
             notices
         });
         let new = NewSlot { id, settings, shared: shared.clone(), relay, callbacks, dispatcher };
+        let witness = self.witness.and_then(|config| {
+            Registration::new(&config, &**candidate.store(), &shared.election, candidate.id())
+        });
         candidate.command(Command::Add(Box::new(new)))?;
-        Ok(Election::new(Inner { id, shared, candidate }))
+        Ok(Election::new(Inner { id, shared, candidate, witness }))
     }
 
     /// Builds the election and starts it: see [`Election::start`].

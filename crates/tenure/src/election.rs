@@ -12,6 +12,7 @@ use crate::command::Command;
 use crate::runtime::Runtime;
 use crate::sabotage::{Fault, Faults};
 use crate::shared::Shared;
+use crate::witness::Registration;
 use crate::{Changes, Events, Leader, Tenure};
 
 /// One candidate's part in one election. Cloning is cheap and gives another handle to the same.
@@ -42,6 +43,7 @@ pub(crate) struct Inner {
     pub(crate) id: u64,
     pub(crate) shared: Arc<Shared>,
     pub(crate) candidate: Candidate,
+    pub(crate) witness: Option<Registration>,
 }
 
 impl Election {
@@ -129,6 +131,12 @@ impl Election {
     /// This candidate.
     pub fn candidate(&self) -> &CandidateId {
         &self.inner.shared.candidate
+    }
+
+    /// Whether a witness that lives knows of this election: if this process is killed, its lease is
+    /// given back at once. See [`WitnessConfig`](crate::WitnessConfig).
+    pub fn is_witnessed(&self) -> bool {
+        self.inner.witness.as_ref().is_some_and(Registration::is_known)
     }
 
     /// The durations of its lease.

@@ -98,6 +98,7 @@ mod telemetry;
 mod telling;
 mod tenure;
 mod watched;
+mod witness;
 #[cfg(test)]
 mod words_tests;
 
@@ -121,6 +122,7 @@ pub use tenure_core::{
     CandidateId, ChannelBacklog, Clock, DeadLetter, Error, ErrorKind, Holder, Limits, Metadata,
     Name, Post, Posted, Reason, Secret, Store, StoreInfo, Term, Time, Timing,
 };
+pub use witness::WitnessConfig;
 
 /// The contract for those who write stores, and the pure machine.
 pub use tenure_core as core;

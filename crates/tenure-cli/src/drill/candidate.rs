@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::event::{Timespec, poll};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::{Value, json};
-use tenure::{BootClock, CandidateId, Election, Events, Name, Tenure, Time};
+use tenure::{BootClock, CandidateId, Election, Events, Name, Tenure, Time, WitnessConfig};
 use tenure_core::Secret;
 use tenure_drill::{Refusal, Row, Site, Workload, find_ground};
 use tokio::sync::oneshot;
@@ -129,7 +129,9 @@ async fn take_part(
     let store = opened.store.clone();
     #[cfg(feature = "sabotage")]
     let store = super::sabotage::store(store);
-    let builder = Election::builder(name.as_str(), store).ttl(ttl).label(label);
+    // It does all its work itself, as it says of its store, too.
+    let witness = WitnessConfig::childless().program("/proc/self/exe");
+    let builder = Election::builder(name.as_str(), store).ttl(ttl).label(label).witness(witness);
     #[cfg(feature = "sabotage")]
     let builder = super::sabotage::candidate(builder)?;
     let election = builder.build()?;

@@ -11,8 +11,7 @@
 //! too, the last guardian hands the [`ReleaseNote`] to [`GiveBack`]. That may take a runtime:
 //! nothing is left that could come too late.
 
-use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -108,7 +107,7 @@ impl Guardian {
             && let Ok(text) = note.read()
         {
             drop(self);
-            close_inherited();
+            super::close_inherited();
             give_back(&text);
         }
         ExitCode::SUCCESS
@@ -237,18 +236,6 @@ impl Drop for Guardian {
         if std::thread::panicking() {
             self.end();
         }
-    }
-}
-
-/// Closes what tenure inherited and the command was to have: nobody must wait for a pipe, a socket
-/// or a lock of the dead because a lease is being given back.
-fn close_inherited() {
-    let Ok(entries) = fs::read_dir("/proc/self/fd") else { return };
-    let open: Vec<RawFd> =
-        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    // The link and the two that are nowhere stay. The list was one of them itself, and is closed.
-    for fd in open.into_iter().filter(|fd| *fd > 2) {
-        let _ = nix::unistd::close(fd);
     }
 }
 

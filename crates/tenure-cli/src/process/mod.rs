@@ -55,6 +55,8 @@ mod reaper;
 mod release_note;
 mod supervise;
 
+use std::fs;
+use std::os::fd::RawFd;
 use std::process::ExitCode;
 
 pub use command::{CannotStart, Running, start, start_with};
@@ -84,8 +86,21 @@ pub fn dispatch(give_back: GiveBack) -> Option<ExitCode> {
     }
 }
 
+/// Closes what this process inherited, save the first three: nobody must wait for a pipe, a socket
+/// or a lock of the dead because a lease is being given back. Call it only while no other
+/// descriptor is in use.
+pub(crate) fn close_inherited() {
+    let Ok(entries) = fs::read_dir("/proc/self/fd") else { return };
+    let open: Vec<RawFd> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    // The list was one of them itself, and is closed.
+    for fd in open.into_iter().filter(|fd| *fd > 2) {
+        let _ = nix::unistd::close(fd);
+    }
+}
+
 /// Says why a hidden part can't be played. Nobody but a curious person ever sees it.
-fn refuse(error: impl std::fmt::Display) -> ExitCode {
+pub(crate) fn refuse(error: impl std::fmt::Display) -> ExitCode {
     use std::io::Write as _;
 
     // There is no logger in the hidden parts, and a closed stderr is no reason to panic.

@@ -53,9 +53,9 @@ fn assert_passed(done: &Done, rounds: u64) -> Value {
 fn a_short_drill_passes_and_leaves_the_store_as_it_was() {
     let (place, mut other) = place_with_a_leader_of_its_own();
     let report = place.path("report");
-    let flags = ["--candidates", "3", "--rounds", "9", "--ttl", "1s", "--seed", "7"];
+    let flags = ["--candidates", "3", "--rounds", "12", "--ttl", "1s", "--seed", "7"];
     let mut command = place.command(&["drill", "--json", "--report", &report]);
-    let json = assert_passed(&finish(command.args(flags)), 9);
+    let json = assert_passed(&finish(command.args(flags)), 12);
     for fault in json["faults"].as_array().unwrap() {
         assert_eq!(fault["rounds"], 3, "{fault}");
         let (p50, max) = (fault["gap_p50_ms"].as_f64(), fault["gap_max_ms"].as_f64());
@@ -70,9 +70,9 @@ fn a_short_drill_passes_and_leaves_the_store_as_it_was() {
     let read = |name: &str| std::fs::read_to_string(Path::new(&report).join(name)).unwrap();
     let is_fault = |line: &&str| line.contains("\"event\":\"fault\"");
     let faults = read("history.jsonl").lines().filter(is_fault).count();
-    assert_eq!(faults, 9);
+    assert_eq!(faults, 12);
     assert!(read("timeline.svg").starts_with("<svg "));
-    assert!(read("report.html").contains("Passed: 9 faults"));
+    assert!(read("report.html").contains("Passed: 12 faults"));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn what_the_store_can_not_have_is_refused_with_a_sentence() {
         assert_eq!(done.code, 2, "{done:?}");
         let sentence = format!("the fault {fault} needs a {says}");
         assert!(done.err.contains(&sentence), "{done:?}");
-        assert!(done.err.contains("possible are kill, freeze, resign, clock"), "{done:?}");
+        assert!(done.err.contains("possible are kill, die, freeze, resign, clock"), "{done:?}");
     }
 }
 
@@ -215,10 +215,10 @@ fn needs_faketime_steps_of_the_wall_clock_change_nothing() {
 }
 
 #[test]
-fn forty_two_mixed_faults_pass() {
+fn fifty_six_mixed_faults_pass() {
     let place = Place::new();
-    let flags = ["drill", "--json", "--rounds", "42", "--seed", "1", "--ttl", "600ms"];
-    let json = assert_passed(&place.run(&flags), 42);
+    let flags = ["drill", "--json", "--rounds", "56", "--seed", "1", "--ttl", "600ms"];
+    let json = assert_passed(&place.run(&flags), 56);
     for fault in json["faults"].as_array().unwrap() {
         assert_eq!((&fault["rounds"], &fault["overlaps"]), (&14.into(), &0.into()), "{fault}");
     }

@@ -18,10 +18,10 @@ use crate::support::{Done, Place, Process, finish, sabotaged_binary};
 /// Short leases, so that many faults fit into the time that tests have.
 const FLAGS: [&str; 6] = ["--json", "--ttl", "600ms", "--candidates", "4", "--rounds"];
 
-/// Seven kinds, six times each.
-const ROUNDS: u64 = 42;
+/// Eight kinds, six times each.
+const ROUNDS: u64 = 48;
 
-const KINDS: [&str; 7] = ["kill", "freeze", "resign", "cut", "hole", "reset", "delay"];
+const KINDS: [&str; 8] = ["kill", "die", "freeze", "resign", "cut", "hole", "reset", "delay"];
 
 fn drill(url: &str) -> Command {
     let mut command = Place::new().command(&["drill"]);
@@ -48,12 +48,12 @@ fn mixed_faults(url: &str, rounds: u64) -> Value {
     let kinds: Vec<&str> = faults.iter().map(|fault| fault["fault"].as_str().unwrap()).collect();
     assert_eq!(kinds, KINDS);
     for fault in faults {
-        assert_eq!(fault["rounds"], rounds / 7, "{fault}");
-        if ["kill", "freeze", "resign", "cut", "hole"].contains(&fault["fault"].as_str().unwrap()) {
+        assert_eq!(fault["rounds"], rounds / 8, "{fault}");
+        if KINDS[..6].contains(&fault["fault"].as_str().unwrap()) {
             assert!(fault["gap_p50_ms"].as_f64().unwrap() > 0.0, "{fault}");
         }
     }
-    assert!(json["stale_writes_stopped"].as_u64().unwrap() >= rounds / 7, "{json:#}");
+    assert!(json["stale_writes_stopped"].as_u64().unwrap() >= rounds / 8, "{json:#}");
     assert!(json["writes"].as_u64().unwrap() > rounds, "{json:#}");
     json
 }

@@ -20,6 +20,7 @@ mod events;
 mod forget;
 mod guardian;
 mod hosts;
+mod library_witness;
 mod messages;
 mod moving;
 mod observe;

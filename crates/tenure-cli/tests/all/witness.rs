@@ -39,9 +39,9 @@ exec sh "$WORK" main
 const PIECES: [&str; 4] = ["@forked", "@alone", "@orphan", "@main"];
 
 /// A store, the work and its notes.
-struct Ground {
-    place: Place,
-    url: String,
+pub(crate) struct Ground {
+    pub(crate) place: Place,
+    pub(crate) url: String,
     _server: Option<RedisServer>,
 }
 
@@ -53,17 +53,17 @@ impl Ground {
         Ground { url: url.unwrap_or_else(|| place.url()), place, _server: server }
     }
 
-    fn sqlite() -> Ground {
+    pub(crate) fn sqlite() -> Ground {
         Ground::new(None, None)
     }
 
-    fn redis() -> Ground {
+    pub(crate) fn redis() -> Ground {
         let server = RedisServer::start();
         // It is new, and knows that it has forgotten nothing.
         Ground::new(Some(format!("{}?settle=off", server.url())), Some(server))
     }
 
-    fn postgres() -> Ground {
+    pub(crate) fn postgres() -> Ground {
         let server = tenure_testbed::postgres::server();
         let ground = Ground::new(None, None);
         let schema = format!("witness_{}_{}", std::process::id(), now().as_nanos());
@@ -90,7 +90,7 @@ impl Ground {
         self.spawn(&[&named[..], flags, &["--", "sh", &script]].concat())
     }
 
-    fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         let done = finish(&mut self.command(&["status", "--json", "job"]));
         serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:?}"))
     }
@@ -102,7 +102,7 @@ impl Ground {
     }
 
     /// How often somebody worked for a term when a later one had begun.
-    fn overlaps(&self) -> usize {
+    pub(crate) fn overlaps(&self) -> usize {
         let mut latest = 0;
         let late = |term: &u64| {
             latest = latest.max(*term);
@@ -112,7 +112,7 @@ impl Ground {
     }
 
     /// Waits until the successor of these terms has worked for a while.
-    fn works_after(&self, old: u64) {
+    pub(crate) fn works_after(&self, old: u64) {
         eventually("work for the next term", || {
             (self.worked_for().iter().filter(|term| **term > old).count() > 20).then_some(())
         });
@@ -138,7 +138,7 @@ fn child_of(parent: u32) -> Watched {
     Watched::new(found.expect("tenure has a guardian").pid)
 }
 
-fn signal(process: &Watched, signal: Signal) {
+pub(crate) fn signal(process: &Watched, signal: Signal) {
     kill_process(Pid::from_raw(process.pid as i32).unwrap(), signal).unwrap();
 }
 

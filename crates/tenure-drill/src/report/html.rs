@@ -142,8 +142,9 @@ const READING: &str = "<h2>How to read it</h2>
 <li><b>Gap</b>: how long nobody worked. It counts from the instant of the fault, after a resignation
 from when the old leader's work had ended, under a delay from when it was told to stop, until
 another candidate was elected. A dash: leadership went on.</li>
-<li><b>Kill</b>: the leader's process gets SIGKILL. On a store that can see a death, a successor
-leads at once; elsewhere the lease has to run out.</li>
+<li><b>Kill</b>: the leader's process and its witness get SIGKILL. On a store that can see a death,
+a successor leads at once; elsewhere the lease has to run out.</li>
+<li><b>Die</b>: the leader's process gets SIGKILL, alone. Its witness gives the lease back.</li>
 <li><b>Freeze</b>: the leader is stopped until somebody else leads and works, then goes on. Nobody
 can tell a frozen process from a slow one, so the gap is what is left of the lease.</li>
 <li><b>Resign</b>: the leader is asked to hand over. It winds its work up first, then gives the

@@ -143,6 +143,7 @@ impl Svg {
     fn symbol(&mut self, fault: Fault, x: f64, y: f64, tip: &str) {
         let (class, path) = match fault {
             Fault::Kill => ("kill", "M-5 -5L5 5M-5 5L5 -5"),
+            Fault::Die => ("kill", "M-5 -5L5 5"),
             Fault::Freeze => ("mark", "M-3 -6V6M3 -6V6"),
             Fault::Resign => ("mark", "M0 -6V5M-4.5 0.5L0 5.5L4.5 0.5"),
             // A line with a gap in it, and one that leads nowhere.
@@ -266,7 +267,10 @@ impl Strip<'_> {
     /// A leader that is frozen, dead or cut off does nothing, however long it is trusted.
     fn working_until(&self, reign: &RecordedReign) -> Time {
         let mut rounds = self.record.rounds.iter();
-        let stops = |fault| matches!(fault, Fault::Kill | Fault::Freeze | Fault::Cut | Fault::Hole);
+        let stops = |fault| {
+            use Fault::{Cut, Die, Freeze, Hole, Kill};
+            matches!(fault, Kill | Die | Freeze | Cut | Hole)
+        };
         let hit = rounds.find(|round| round.term == reign.term && stops(round.fault));
         hit.map_or(reign.until, |round| round.at.min(reign.until))
     }
@@ -427,6 +431,7 @@ fn legend(svg: &mut Svg, top: f64, record: &Record) {
     svg.rect("gap", x - 4.0, y - 6.0, 14.0, 12.0, "");
     for (fault, text) in [
         (Fault::Kill, "killed"),
+        (Fault::Die, "killed without its witness"),
         (Fault::Freeze, "frozen"),
         (Fault::Cut, "connections cut"),
         (Fault::Hole, "packets lost"),
