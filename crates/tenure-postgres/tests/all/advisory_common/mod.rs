@@ -1,12 +1,12 @@
 //! What the tests of the advisory store share: a database of their own, and ops in few words.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenure_core::{CandidateId, Op, Reply, Sight, Store, StoreExt, Term};
+use tenure_core::{Op, Reply, Sight, StoreExt, Term};
 use tenure_postgres::{AdvisoryConfig, AdvisoryStore};
-use tenure_testbed::ops;
 
 use crate::common::{PATIENCE, Session, granted, name};
 
@@ -53,13 +53,19 @@ impl Database {
     }
 }
 
-/// One candidate at one store.
+/// One candidate at one store, whose acquires are numbered by themselves.
 #[derive(Clone)]
 pub(crate) struct Player {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) id: CandidateId,
-    pub(crate) ttl: Duration,
+    inner: tenure_testbed::Player<AdvisoryStore>,
     seq: Arc<AtomicU64>,
+}
+
+impl Deref for Player {
+    type Target = tenure_testbed::Player<AdvisoryStore>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.inner
+    }
 }
 
 impl Player {
@@ -67,39 +73,32 @@ impl Player {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number =
             u128::from(std::process::id()) << 64 | u128::from(NEXT.fetch_add(1, Ordering::Relaxed));
-        let id = CandidateId::new(label, number).unwrap();
-        let store: Arc<dyn Store> = Arc::new(store.clone());
-        Player { store, id, ttl: Duration::from_secs(30), seq: Arc::default() }
+        let inner = tenure_testbed::Player::new(store, label, number);
+        Player { inner, seq: Arc::default() }
     }
 
     pub(crate) fn with_ttl(self, ttl: Duration) -> Player {
-        Player { ttl, ..self }
+        Player { inner: self.inner.with_ttl(ttl), ..self }
+    }
+
+    fn next(&self) -> u64 {
+        self.seq.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(crate) fn acquire_op(&self, election: &str) -> Op {
-        let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
-        ops::acquire(election, &self.id, seq, self.ttl)
-    }
-
-    pub(crate) fn renew_op(&self, election: &str, term: Term) -> Op {
-        ops::renew(election, &self.id, term, self.ttl)
+        self.inner.acquire_op(election, self.next())
     }
 
     pub(crate) async fn acquire(&self, election: &str) -> Reply {
-        self.store.apply_one(&self.acquire_op(election)).await
+        self.inner.acquire(election, self.next()).await
     }
 
     pub(crate) async fn takes(&self, election: &str) -> Term {
         granted(self.acquire(election).await).term
     }
 
-    pub(crate) async fn renew(&self, election: &str, term: Term) -> Reply {
-        self.store.apply_one(&self.renew_op(election, term)).await
-    }
-
     pub(crate) async fn release(&self, election: &str, term: Term) -> Reply {
-        let seq = self.seq.load(Ordering::Relaxed);
-        self.store.apply_one(&ops::release(election, &self.id, Some(term), seq)).await
+        self.inner.release(election, term, self.seq.load(Ordering::Relaxed)).await
     }
 
     pub(crate) async fn sees(&self, election: &str) -> Sight {

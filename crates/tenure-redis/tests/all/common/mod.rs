@@ -36,7 +36,8 @@ pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A candidate in an election.
+/// A candidate in one election, at any store: the tests have stores that see the same server in
+/// different ways.
 #[derive(Clone)]
 pub(crate) struct Player {
     pub(crate) election: Name,
@@ -55,15 +56,11 @@ pub(crate) fn player(election: &str, label: &str, ttl: Duration) -> Player {
 
 impl Player {
     pub(crate) fn acquire_op(&self, seq: u64, above: Option<Term>) -> Op {
-        Op::Acquire {
-            election: self.election.clone(),
-            candidate: self.candidate.clone(),
-            seq,
-            above,
-            floor: None,
-            ttl: self.ttl,
-            metadata: None,
+        let mut op = ops::acquire(self.election.as_str(), &self.candidate, seq, self.ttl);
+        if let Op::Acquire { above: led, .. } = &mut op {
+            *led = above;
         }
+        op
     }
 
     pub(crate) async fn acquire(&self, store: &RedisStore, seq: u64) -> Reply {
