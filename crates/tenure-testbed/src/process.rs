@@ -1,7 +1,7 @@
 //! Other processes: their lines as they come, their deaths, and who they are.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write as _};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write as _};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
@@ -65,7 +65,12 @@ pub struct Process {
 impl Process {
     /// Starts it.
     pub fn new(command: &mut Command) -> Process {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A copy that was just made is busy while a child of another test has it open, up to exec.
+        let mut child = eventually("the program is not busy", || match command.spawn() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => None,
+            started => Some(started.unwrap()),
+        });
         let (sender, lines) = channel();
         read_lines(child.stdout.take().unwrap(), sender.clone());
         read_lines(child.stderr.take().unwrap(), sender);

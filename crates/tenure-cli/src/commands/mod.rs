@@ -48,8 +48,11 @@ const OPEN_AGAIN: Duration = Duration::from_secs(1);
 /// How long a one-shot command waits for the store.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often people are told that a store still settles.
-const SETTLES_STILL: Duration = Duration::from_secs(60);
+/// How often people are told that something goes on: a store settles, or fails again and again.
+const STILL: Duration = Duration::from_secs(60);
+
+/// A store that fails so soon after it was back was not back.
+const FLAPS_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long the end waits for the last events to be told.
 const LAST_EVENTS: Duration = Duration::from_millis(500);
@@ -253,19 +256,20 @@ async fn narrate(
     sentence: impl Fn(&Event) -> Option<String>,
 ) {
     let (mut last, mut settling) = (String::new(), SettlingNews::default());
-    let mut answered = false;
+    let (mut store, mut answered) = (StoreNews::default(), false);
     while let Some((at, event)) = events.next_at().await {
         // What no waiting can fix ends a command that the store has never answered, which says so.
         let is_final = matches!(&event, Event::StoreLost { error } if !error.is_retryable());
         answered |= !matches!(event, Event::Campaigning | Event::StoreLost { .. });
         if out.json {
             out.event(at, &name, &candidate, &event);
-        } else if !settling.is_news(at, &event)
-            || is_final && !answered
-            || is_us(&event, &candidate)
-        {
             continue;
-        } else if let Some(sentence) = sentence(&event).filter(|sentence| *sentence != last) {
+        }
+        let is_news = settling.is_news(at, &event) & store.is_news(at, &event);
+        if !is_news || is_final && !answered || is_us(&event, &candidate) {
+            continue;
+        }
+        if let Some(sentence) = sentence(&event).filter(|sentence| *sentence != last) {
             // People need not be told the same thing at each try.
             if output::is_worrying(&event) {
                 out.warn(&sentence)
@@ -273,6 +277,45 @@ async fn narrate(
                 out.say(&sentence)
             }
             last = sentence;
+        }
+    }
+}
+
+/// Tells people rarely of a store that answers, and fails again at once: on a full disk reads
+/// succeed and writes do not, several times a second.
+#[derive(Default)]
+struct StoreNews {
+    back: Option<Time>,
+    /// What was last told of a loss, and when.
+    told: Option<(Time, String)>,
+    flaps: bool,
+}
+
+impl StoreNews {
+    fn is_news(&mut self, at: Time, event: &Event) -> bool {
+        match event {
+            Event::StoreLost { error } => {
+                self.flaps |= self.back.is_some_and(|back| at < back + FLAPS_WITHIN);
+                let text = error.to_string();
+                let known = |(told, known): &(Time, String)| {
+                    self.flaps && *known == text && at < *told + STILL
+                };
+                let is_news = !self.told.as_ref().is_some_and(known);
+                if is_news {
+                    self.told = Some((at, text));
+                }
+                is_news
+            }
+            Event::StoreBack => {
+                self.back = Some(at);
+                !self.flaps
+            }
+            // It does what it is for.
+            Event::Elected { .. } | Event::LeaderChanged { leader: Some(_) } => {
+                *self = StoreNews::default();
+                true
+            }
+            _ => true,
         }
     }
 }
@@ -294,7 +337,7 @@ impl SettlingNews {
     fn is_news(&mut self, at: Time, event: &Event) -> bool {
         match event {
             Event::Settling { .. } => {
-                let is_news = self.told.is_none_or(|told| at >= told + SETTLES_STILL);
+                let is_news = self.told.is_none_or(|told| at >= told + STILL);
                 if is_news {
                     self.told = Some(at);
                 }
@@ -377,6 +420,26 @@ mod tests {
         assert!(is_us(&led_by(us.as_str()), &us));
         assert!(!is_us(&led_by("web-1#8"), &us), "another one of that label");
         assert!(!is_us(&Event::LeaderChanged { leader: None }, &us));
+    }
+
+    #[test]
+    fn a_store_that_answers_and_fails_again_at_once_is_told_of_rarely() {
+        let mut news = StoreNews::default();
+        let at = |s| Time::ZERO + Duration::from_secs(s);
+        let lost = |why: &str| Event::StoreLost { error: Error::new(ErrorKind::Unavailable, why) };
+        assert!(news.is_news(at(100), &lost("the disk is full")));
+        assert!(news.is_news(at(105), &Event::StoreBack), "for all that is known");
+        for second in 106..160 {
+            assert!(!news.is_news(at(second), &lost("the disk is full")), "{second}");
+            assert!(!news.is_news(at(second), &Event::StoreBack), "{second}");
+        }
+        assert!(news.is_news(at(160), &lost("the disk is full")), "it goes on for so long");
+        assert!(news.is_news(at(161), &lost("it is gone")), "that is something else");
+        // It is well again, and what comes then is another time.
+        assert!(news.is_news(at(170), &Event::Elected { term: tenure::Term::FIRST }));
+        assert!(news.is_news(at(171), &lost("it is gone")));
+        assert!(news.is_news(at(190), &Event::StoreBack));
+        assert!(news.is_news(at(300), &lost("it is gone")), "it was back for long");
     }
 
     #[test]
