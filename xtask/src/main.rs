@@ -59,6 +59,7 @@ usage: cargo xtask COMMAND
     --file PART                only files whose path contains this
   miri                         run the core's tests under Miri
   wheel                        build the package for Python as a wheel, check it and try it
+  npm                          pack the package for Node with that of this platform, and try them
   up postgres | redis          start a server to play with, until Ctrl-C
   tidy                         check the numbers and habits that no other tool checks
   features                     lint each published crate with every set of its features
@@ -100,10 +101,11 @@ fn run(args: &[String]) -> Result<bool> {
         ),
         ("tidy", []) => tidy::run(),
         ("wheel", []) => wheel::run(),
+        ("npm", []) => node::pack(),
         ("features", []) => features::run(),
         ("fmt", []) => cargo::passthrough(&["fmt", "--all"]),
         ("help" | "--help" | "-h", []) => run(&[]),
-        ("tidy" | "features" | "fmt" | "miri" | "vectors" | "wheel", _) => {
+        ("tidy" | "features" | "fmt" | "miri" | "vectors" | "wheel" | "npm", _) => {
             bail!("`{command}` takes no arguments")
         }
         _ => bail!("there is no command `{command}`; `cargo xtask` lists them"),

@@ -11,7 +11,7 @@ import { Child, STORES, atEnd, elect, sqlite } from "./native-support.mjs";
 import { unique, until } from "./support.mjs";
 
 // Long enough that nothing here is explained by a lease that ran out.
-const LONG = '{ ttl: "10m", drain: "1s" }';
+const LONG = '{ ttl: "10m", renewEvery: "500ms", drain: "1s" }';
 
 /** How a process may end, and what becomes of its lease. */
 const ENDS = {
@@ -67,6 +67,19 @@ test("ref keeps the process, unref lets it go", async (t) => {
   assert.equal((await kept.ended).code, 0);
   assert.equal((await gone.ended).code, 0);
   assert.deepEqual(gone.lines, []);
+});
+
+test("a call that waits to lead keeps the process, and unref lets it go all the same", async (t) => {
+  const url = JSON.stringify(sqlite(t));
+  const child = new Child(t, `
+    const election = await Election.open("waits", ${url}, ${LONG});
+    say(await election.lead((reign) => "led " + reign.term));
+    for await (const reign of election.reigns()) { say("again", reign.term); break; }
+    election.unref();
+    void election.lead(() => say("never"));
+  `);
+  assert.equal((await child.ended).code, 0);
+  assert.deepEqual(child.lines, ["led 1", "again 2"]);
 });
 
 test("stopOnSignals gives the lease back, and the signal ends the process", async (t) => {
