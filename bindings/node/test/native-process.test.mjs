@@ -137,7 +137,7 @@ for (const how of ["worker.terminate()", "process.exit() in it", "the end of its
 }
 
 for (const { kind, needs, open } of STORES) {
-  test(`a blocked loop keeps no lease, and knows it, on ${kind}`, needs, async (t) => {
+  test(`a blocked loop keeps no lease, and knows it, on ${kind}`, { ...needs, timeout: 120_000 }, async (t) => {
     const [url, name, ttl] = [await open(t), unique("blocked"), 3_000];
     const child = new Child(t, `
       const election = await Election.open(${JSON.stringify(name)}, ${JSON.stringify(url)}, { ttl: ${ttl} });

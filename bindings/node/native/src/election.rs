@@ -359,7 +359,7 @@ impl Election {
         })
     }
 
-    /// Claims and starts one tick of a job that something else schedules, under this term. Ends with
+    /// Claims and starts one tick of a job that something else schedules, in this term. Ends with
     /// JSON text: the attempt, or `null` if it was claimed before or the term is over.
     #[napi]
     pub fn claim_tick(&self, job: String, scheduled_unix_ms: i64, led: f64) -> napi::Result<Op> {
@@ -442,7 +442,7 @@ async fn record(
     let ledger = store.ledger().ok_or_else(|| {
         Error::new(ErrorKind::Unsupported, "this store keeps no ledger of ticks; use another one")
     })?;
-    let marked = ledger.record(election.name(), term, &[step]).await?;
+    let marked = ledger.record(election.name(), led, &[step]).await?;
     marked.first().copied().ok_or_else(|| Error::new(ErrorKind::Corrupt, "the ledger said nothing"))
 }
 
