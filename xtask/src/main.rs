@@ -62,6 +62,7 @@ usage: cargo xtask COMMAND
     --file PART                only files whose path contains this
   miri                         run the core's tests under Miri
   wheel                        build the package for Python as a wheel, check it and try it
+  npm                          pack the package for Node with that of this platform, and try them
   up SERVER                    start a server to play with, until Ctrl-C: postgres, redis,
                                redis-sentinel or redis-cluster
   tidy                         check the numbers and habits that no other tool checks
@@ -130,10 +131,11 @@ fn run(args: &[String]) -> Result<bool> {
         ("tidy", []) => tidy::run(),
         ("lines", []) => tidy::lines(),
         ("wheel", []) => wheel::run(),
+        ("npm", []) => node::pack(),
         ("features", []) => features::run(),
         ("fmt", []) => cargo::passthrough(&["fmt", "--all"]),
         ("help" | "--help" | "-h", []) => run(&[]),
-        ("tidy" | "lines" | "features" | "fmt" | "miri" | "vectors" | "wheel", _) => {
+        ("tidy" | "lines" | "features" | "fmt" | "miri" | "vectors" | "wheel" | "npm", _) => {
             bail!("`{command}` takes no arguments")
         }
         _ => bail!("there is no command `{command}`; `cargo xtask` lists them"),

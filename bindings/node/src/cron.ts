@@ -69,7 +69,8 @@ export class Cron {
     const inside = insideOf(this.#election);
     inside.takePart();
     await inside.begin();
-    await wait(native(() => this.#native.run(inside.native)), false);
+    const release = inside.hold();
+    await wait(native(() => this.#native.run(inside.native)), false).finally(release);
   }
 
   async trigger(job: string): Promise<Date> {

@@ -84,6 +84,7 @@ export interface Inside {
   jobs: Map<string, Job>;
   begin(): Promise<void>;
   takePart(): void;
+  hold(): () => void;
 }
 
 const insides = new WeakMap<Election, Inside>();
@@ -121,6 +122,8 @@ export class Election {
   #feed: { vouches: boolean; close: () => void } | undefined;
   #led: number | undefined;
   #release: (() => void) | undefined;
+  readonly #holds = new Set<() => void>();
+  #isUnref = false;
 
   private constructor(key: symbol, name: string, inside: NativeElection, options: ElectionOptions) {
     if (key !== KEY) throw new TenureError("config", "elections are made by `await Election.open(...)`");
@@ -133,6 +136,7 @@ export class Election {
       jobs: this.#jobs,
       begin: () => this.#begin(),
       takePart: () => this.#takePart(),
+      hold: () => this.#hold(),
     });
   }
 
@@ -239,13 +243,17 @@ export class Election {
   }
 
   ref(): this {
+    this.#isUnref = false;
     this.#release ??= hold();
     return this;
   }
 
   unref(): this {
+    this.#isUnref = true;
     this.#release?.();
     this.#release = undefined;
+    for (const release of this.#holds) release();
+    this.#holds.clear();
     return this;
   }
 
@@ -287,6 +295,7 @@ export class Election {
     let last: Reign | undefined;
     let withdraw = () => {};
     let isOver = false;
+    let release: (() => void) | undefined;
     const leave = () => {
       isOver = true;
       withdraw();
@@ -298,6 +307,7 @@ export class Election {
     };
     const end = (): IteratorResult<Reign> => {
       drop();
+      release?.();
       this.#leaving.delete(leave);
       signal?.removeEventListener("abort", leave);
       return { done: true, value: undefined };
@@ -311,6 +321,7 @@ export class Election {
         throw signal.reason;
       }
       if (isOver || this.#stops !== stops) return end();
+      release ??= this.#hold();
       await this.#begin();
       const came = await new Promise<NativeReign | undefined>((resolve, reject) => {
         const unwatch = watch(native(() => this.#native.campaign()), (value, error) => {
@@ -400,8 +411,9 @@ export class Election {
         throw error;
       }
     });
+    const release = this.#hold();
     try {
-      const told = await wait(native(() => this.#native.once(key, tries, patience, ticket)), patience !== undefined);
+      const told = await wait(native(() => this.#native.once(key, tries, patience, ticket)), false);
       const [outcome, attempts, said] = JSON.parse(told as string) as [string, number, string | null];
       if (outcome === "failed") {
         if ("error" in last) throw last.error;
@@ -409,6 +421,7 @@ export class Election {
       }
       return { outcome, value: outcome === "ran" ? last.value : undefined } as OnceResult<T>;
     } finally {
+      release();
       this.#onces.delete(ticket);
     }
   }
@@ -445,6 +458,17 @@ export class Election {
   }
 
   // Inside
+
+  /** Keeps the loop alive while somebody waits to lead, unless `unref()` was said. */
+  #hold(): () => void {
+    if (this.#isUnref) return () => {};
+    const release = hold();
+    this.#holds.add(release);
+    return () => {
+      release();
+      this.#holds.delete(release);
+    };
+  }
 
   /** Somebody takes part by waiting: there is nothing to be started for nobody. */
   #takePart(): void {

@@ -83,6 +83,8 @@ export interface NativeElection {
   events(vouches: boolean): NativeEvents;
   nextCall(): Op;
   once(key: string, tries: number, wait: number | undefined, ticket: number): Op;
+  claimTick(job: string, scheduledUnixMs: number, term: number): Op;
+  endTick(job: string, scheduledUnixMs: number, term: number, attempt: number): Op;
   notify(channel: string, json: string): Op;
   post(channel: string, json: string, key: string): Op;
 }

@@ -11,7 +11,7 @@ import { Child, STORES, atEnd, elect, sqlite } from "./native-support.mjs";
 import { unique, until } from "./support.mjs";
 
 // Long enough that nothing here is explained by a lease that ran out.
-const LONG = '{ ttl: "10m", drain: "1s" }';
+const LONG = '{ ttl: "10m", renewEvery: "500ms", drain: "1s" }';
 
 /** How a process may end, and what becomes of its lease. */
 const ENDS = {
@@ -69,6 +69,19 @@ test("ref keeps the process, unref lets it go", async (t) => {
   assert.deepEqual(gone.lines, []);
 });
 
+test("a call that waits to lead keeps the process, and unref lets it go all the same", async (t) => {
+  const url = JSON.stringify(sqlite(t));
+  const child = new Child(t, `
+    const election = await Election.open("waits", ${url}, ${LONG});
+    say(await election.lead((reign) => "led " + reign.term));
+    for await (const reign of election.reigns()) { say("again", reign.term); break; }
+    election.unref();
+    void election.lead(() => say("never"));
+  `);
+  assert.equal((await child.ended).code, 0);
+  assert.deepEqual(child.lines, ["led 1", "again 2"]);
+});
+
 test("stopOnSignals gives the lease back, and the signal ends the process", async (t) => {
   const url = sqlite(t);
   const child = new Child(t, `
@@ -124,7 +137,7 @@ for (const how of ["worker.terminate()", "process.exit() in it", "the end of its
 }
 
 for (const { kind, needs, open } of STORES) {
-  test(`a blocked loop keeps no lease, and knows it, on ${kind}`, needs, async (t) => {
+  test(`a blocked loop keeps no lease, and knows it, on ${kind}`, { ...needs, timeout: 120_000 }, async (t) => {
     const [url, name, ttl] = [await open(t), unique("blocked"), 3_000];
     const child = new Child(t, `
       const election = await Election.open(${JSON.stringify(name)}, ${JSON.stringify(url)}, { ttl: ${ttl} });

@@ -166,6 +166,7 @@ export class Election {
   stopOnSignals(signals?: ("SIGTERM" | "SIGINT" | "SIGHUP" | "SIGQUIT" | "SIGBREAK" | "SIGUSR1" | "SIGUSR2")[]): () => void;
   /** Keeps the event loop alive until `unref()`. Nothing else here does, save a call that is under way. */
   ref(): this;
+  /** Lets the event loop end, also while `lead`, `reigns`, `once` or a cron waits to lead. */
   unref(): this;
 
   /**

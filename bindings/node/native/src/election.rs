@@ -6,6 +6,7 @@ use std::time::Duration;
 use napi::bindgen_prelude::Either4;
 use napi_derive::napi;
 use serde_json::json;
+use tenure::core::{LedgerStep, Marked, Tick, TickEnd};
 use tenure::{Error, ErrorKind, Metadata, Name, OnceOptions, OnceOutcome, Term, Timing};
 
 use crate::call::{Calls, Ended, What};
@@ -358,6 +359,43 @@ impl Election {
         })
     }
 
+    /// Claims and starts one tick of a job that something else schedules, in this term. Ends with
+    /// JSON text: the attempt, or `null` if it was claimed before or the term is over.
+    #[napi]
+    pub fn claim_tick(&self, job: String, scheduled_unix_ms: i64, led: f64) -> napi::Result<Op> {
+        let (election, led) = (self.here()?, values::term(led).map_err(|error| raise(&error))?);
+        let claim = async move {
+            let tick = Tick::new(job, scheduled_unix_ms);
+            let claim = LedgerStep::Claim { tick: tick.clone(), again: false };
+            let Marked::Done { attempt } = record(&election, led, claim).await? else {
+                return Ok(None);
+            };
+            let start = LedgerStep::Start { tick, attempt };
+            let is_started = matches!(record(&election, led, start).await?, Marked::Done { .. });
+            // Once more: the claim took its time.
+            let leads = election.peek().is_some_and(|standing| standing.term == led);
+            Ok((is_started && leads).then_some(attempt))
+        };
+        Op::new(claim, |attempt| Ok(Either4::B(json!(attempt).to_string())))
+    }
+
+    /// Says that such a tick has ended.
+    #[napi]
+    pub fn end_tick(
+        &self,
+        job: String,
+        scheduled_unix_ms: i64,
+        led: f64,
+        attempt: u32,
+    ) -> napi::Result<Op> {
+        let (election, led) = (self.here()?, values::term(led).map_err(|error| raise(&error))?);
+        Op::unit(async move {
+            let tick = Tick::new(job, scheduled_unix_ms);
+            let end = LedgerStep::End { tick, attempt, end: TickEnd::Ok };
+            record(&election, led, end).await.map(drop)
+        })
+    }
+
     /// Sends JSON text to the leader.
     #[napi]
     pub fn notify(&self, channel: String, json: String) -> napi::Result<Op> {
@@ -392,6 +430,20 @@ impl Events {
             None => Ok(Either4::A(false)),
         })
     }
+}
+
+/// Writes one step to the ledger of the store.
+async fn record(
+    election: &tenure::Election,
+    term: Term,
+    step: LedgerStep,
+) -> Result<Marked, Error> {
+    let store = election.store().clone();
+    let ledger = store.ledger().ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, "this store keeps no ledger of ticks; use another one")
+    })?;
+    let marked = ledger.record(election.name(), led, &[step]).await?;
+    marked.first().copied().ok_or_else(|| Error::new(ErrorKind::Corrupt, "the ledger said nothing"))
 }
 
 fn ended(ended: Ended) -> Result<(), String> {
