@@ -216,6 +216,8 @@ mod tests {
     use std::os::fd::AsFd as _;
     use std::os::unix::net::UnixStream;
 
+    use rustix::process::getpid;
+
     use super::*;
 
     const HELLO: &[u8] = b"hello\x001\x007\0/srv\0";
@@ -237,6 +239,17 @@ mod tests {
         assert_eq!(plan.leases[0].candidate, "a#1");
         assert_eq!(heard(&[HELLO, ADD, b"drop\x003\0"].concat()), None);
         assert_eq!(heard(&[HELLO, &ADD[..ADD.len() - 1]].concat()), None, "not a whole record");
+    }
+
+    /// By `exec`, say: the process goes on as another program, or has let the witness go.
+    #[test]
+    fn nothing_is_given_back_for_a_process_that_closes_the_socket_and_lives() {
+        let (ours, theirs) = UnixStream::pair().expect("a socket");
+        rustix::io::write(&theirs, &[HELLO, ADD].concat()).expect("room");
+        drop(theirs);
+        let watched = pidfd_open(getpid(), PidfdFlags::empty()).expect("a pidfd");
+        let hearing = Hearing { parent: 7, ..Hearing::new(ours.as_fd()) };
+        assert_eq!(hearing.until_dead(&watched), None);
     }
 
     #[test]
