@@ -476,6 +476,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn no_call_has_more_than_the_store_takes() {
+        let (store, mut calls) = gated();
+        calls.batch_limit = 2;
+        (0..5).for_each(|id| add_slot(&mut calls, id, 1_000));
+        calls.flush(&AnyClock::Boot);
+        go_on(&mut calls);
+        let mut sizes = store.sizes.lock().unwrap().clone();
+        sizes.sort_unstable();
+        assert_eq!(sizes, [1, 2, 2]);
+    }
+
+    #[tokio::test]
     async fn what_changes_something_is_done_for_each_who_asks() {
         let (_store, mut calls) = gated();
         let op = || Op::Ask { election: Name::new("jobs").unwrap(), term: None };

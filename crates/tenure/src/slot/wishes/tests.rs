@@ -23,6 +23,13 @@ struct Bench {
 
 impl Bench {
     fn new(relay: Option<mpsc::Sender<Notice>>) -> Bench {
+        Bench::with(relay, None)
+    }
+
+    fn with(
+        relay: Option<mpsc::Sender<Notice>>,
+        dispatcher: Option<mpsc::UnboundedSender<Order>>,
+    ) -> Bench {
         let (name, timing) = (Name::new("jobs").unwrap(), Timing::new(TTL));
         let id = CandidateId::new("me", 1).unwrap();
         let origin = tenure_fork::Origin::here().unwrap();
@@ -37,7 +44,7 @@ impl Bench {
             shared: shared.clone(),
             relay,
             callbacks: Promises::default(),
-            dispatcher: None,
+            dispatcher,
         };
         let slot = Slot::new(new, Past::default(), announcer, telemetry);
         let (schedule, sends, now) = (Schedule::default(), Vec::new(), shared.clock.now());
@@ -145,6 +152,33 @@ fn no_lease_is_taken_if_nobody_can_be_told() {
     let _started = bench.start();
     assert_eq!(bench.sent(), [] as [&str; 0]);
     assert_eq!(bench.slot.first_reply.len(), 0, "that was the attempt");
+}
+
+#[test]
+fn no_lease_is_taken_if_nobody_can_handle_messages() {
+    let (dispatcher, orders) = mpsc::unbounded_channel();
+    let mut bench = Bench::with(None, Some(dispatcher));
+    drop(orders);
+    let _started = bench.start();
+    assert_eq!(bench.sent(), [] as [&str; 0]);
+}
+
+/// The reign is announced with what the last renewal granted, not with what the first grant did.
+#[test]
+fn a_lease_that_is_renewed_before_anybody_listens_lasts_longer() {
+    let (dispatcher, _orders) = mpsc::unbounded_channel();
+    let mut bench = Bench::with(None, Some(dispatcher));
+    let _started = bench.start();
+    let grant = || Reply::Granted(Grant::new(Term::new(1).unwrap()));
+    bench.reply(grant());
+    bench.sent();
+    let until = bench.slot.pending.as_ref().unwrap().until;
+    while !bench.sent().contains(&"renew") {
+        bench.now = bench.now + TTL / 60;
+        bench.act(|slot, now, io| slot.handle(now, Input::Tick, io));
+    }
+    bench.reply(grant());
+    assert!(bench.slot.pending.as_ref().unwrap().until > until);
 }
 
 #[test]
