@@ -226,3 +226,15 @@ fn a_renewal_that_is_kept_back_is_told() {
     }
     assert!(kept_back > 0 && bench.slot.machine().leading().is_none());
 }
+
+/// Callbacks that have answered before their runtime ended are as good as any.
+#[test]
+fn a_reign_whose_callbacks_have_answered_is_given_back() {
+    let reign = Arc::new(Reign::new(Term::new(1).unwrap(), Time::ZERO, Time::MAX));
+    let mut ongoing = Ongoing::new(reign);
+    ongoing.reason = Some(Reason::Resigned);
+    let verdict = |ongoing: &Ongoing| ongoing.verdict(true, crate::sabotage::Faults::default());
+    assert!(matches!(verdict(&ongoing), Some(Input::Drained)));
+    ongoing.awaits_relay = true;
+    assert!(matches!(verdict(&ongoing), Some(Input::RunOut)), "nobody said that they are done");
+}
