@@ -105,8 +105,9 @@ impl Election {
     /// Makes leases depend on the returned future being polled, for as long as it exists: for those
     /// who act on [`is_leader`](Election::is_leader) and do so on one thread or event loop. A lease
     /// is then not kept alive while that one is blocked, as it is not for work that waits in
-    /// [`Tenure::lost`], and none is taken again until it answers. It is asked when a lease is taken
-    /// or renewed: one that was blocked before may still be given a lease, once, and loses it.
+    /// [`Tenure::lost`], and none is taken again until it answers. It is asked when a lease is
+    /// taken or renewed: one that was blocked before may still be given a lease, once, and loses
+    /// it.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future ends the dependence.
