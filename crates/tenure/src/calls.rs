@@ -436,6 +436,54 @@ mod tests {
             }
         }
     }
+
+    #[tokio::test]
+    async fn what_hangs_in_one_lane_costs_the_other_nothing() {
+        let (_store, mut calls) = gated();
+        for id in 0..HANGING_MAX as u64 {
+            add_slot(&mut calls, id, 0);
+            calls.flush(&AnyClock::Boot);
+            calls.silent(Time::MAX);
+        }
+        assert_eq!(calls.under_way.len(), HANGING_MAX);
+        let _reply = ask(&mut calls, read("jobs"));
+        calls.flush(&AnyClock::Boot);
+        assert_eq!(calls.under_way.len(), HANGING_MAX + 1);
+    }
+
+    #[tokio::test]
+    async fn no_call_has_more_than_the_store_takes() {
+        let (store, mut calls) = gated();
+        calls.batch_limit = 2;
+        (0..5).for_each(|id| add_slot(&mut calls, id, 1_000));
+        calls.flush(&AnyClock::Boot);
+        go_on(&mut calls);
+        let mut sizes = store.sizes.lock().unwrap().clone();
+        sizes.sort_unstable();
+        assert_eq!(sizes, [1, 2, 2]);
+    }
+
+    #[tokio::test]
+    async fn what_changes_something_is_done_for_each_who_asks() {
+        let (_store, mut calls) = gated();
+        let op = || Op::Ask { election: Name::new("jobs").unwrap(), term: None };
+        let _replies = (ask(&mut calls, op()), ask(&mut calls, op()));
+        assert_eq!(calls.waiting[1].len(), 2);
+        let _replies = (ask(&mut calls, read("jobs")), ask(&mut calls, read("jobs")));
+        assert_eq!(calls.waiting[1].len(), 3);
+    }
+
+    #[test]
+    fn answers_that_are_not_as_many_as_asked_for_are_none() {
+        for count in [0, 1, 2] {
+            let (sent_at, work) = (Time::ZERO, Work(None));
+            let callers = vec![Some((Caller::Slot { id: 1, ticket: 1 }, Duration::ZERO))];
+            let call = Call { lane: 0, sent_at, callers, times_out_at: Time::MAX, work };
+            let replies = (0..count).map(|_| Reply::Seen(Sight::default())).collect();
+            assert_eq!(who(&answered(call, Ok(replies))), [(1, count == 1)], "{count}");
+        }
+    }
+
     struct Bomb;
 
     impl Drop for Bomb {

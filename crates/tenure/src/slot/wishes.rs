@@ -173,3 +173,6 @@ impl Slot {
         self.give_up_on_overrun();
     }
 }
+
+#[cfg(test)]
+mod tests;
