@@ -443,7 +443,10 @@ def test_an_election_is_used_on_its_own_loop(url: str) -> None:
         ({"profile": "quick"}, "profile"),
         ({"metadata": {"x": float("nan")}}, "metadata"),
         ({"metadata": {"x": "y" * 5000}}, "4"),
-        ({"term_floor": 0}, "0 is no term"),
+        ({"term_floor": 0}, f"term_floor is 0; give a number from 1 to {2**53 - 1}"),
+        ({"term_floor": -1}, "term_floor is -1"),
+        ({"term_floor": 2**53}, f"term_floor is {2**53}"),
+        ({"post_tries": 0}, "post_tries is 0; give a number from 1 to"),
         ({"label": "x" * 300}, "label"),
     ],
 )
@@ -466,6 +469,8 @@ def test_bad_values_are_refused_with_names_and_numbers(
         ({"metadata": [1]}, "metadata is"),
         ({"metadata": {"x": object()}}, "metadata is no JSON"),
         ({"on_lost": 7}, "on_lost is 7"),
+        ({"term_floor": "x"}, "term_floor is 'x'"),
+        ({"post_tries": 1.5}, "post_tries is 1.5"),
     ],
 )
 def test_bad_types_are_refused_by_name(url: str, wrong: dict[str, Any], says: str) -> None:

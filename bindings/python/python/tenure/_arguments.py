@@ -37,6 +37,17 @@ def needed_seconds(what: str, value: Duration) -> float:
     return given
 
 
+def number(what: str, value: int | None, least: int, most: int) -> int | None:
+    """A whole number in these bounds, or an exception that names the argument and both of them."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what} is {value!r} ({type(value).__name__}); give a whole number")
+    if not least <= value <= most:
+        raise ValueError(f"{what} is {value}; give a number from {least} to {most}")
+    return value
+
+
 def text(what: str, value: object) -> str:
     """A string, or a TypeError that names the argument."""
     if not isinstance(value, str):

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from tenure import _exit, _log, _native
-from tenure._arguments import as_json, seconds, text
+from tenure._arguments import as_json, number, seconds, text
 from tenure._bridge import Watch, wait, watch
 from tenure._calls import Server, settle
 from tenure._candidate import Candidate
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from tenure._arguments import Duration
     from tenure._once import OnceResult, OnceRun
     from tenure._values import Event, Leader, Message, Posted, Timing
+
+# Terms stay below 2^53, so that every language can count them.
+TERM_MAX = 2**53 - 1
+COUNT_MAX = 2**32 - 1
 
 T = TypeVar("T")
 Work = TypeVar("Work", bound=Callable[[Reign], Awaitable[Any]])
@@ -94,11 +98,11 @@ class Election(_native.Election):
                 seconds("drain", drain),
             ],
             None if metadata is None else as_json("metadata", dict(metadata)),
-            term_floor,
+            number("term_floor", term_floor, 1, TERM_MAX),
             bool(fail_closed),
             bool(at_once),
             list(callbacks),
-            post_tries,
+            number("post_tries", post_tries, 1, COUNT_MAX),
             seconds("post_timeout", post_timeout),
         )
         self._callbacks = callbacks
@@ -286,8 +290,7 @@ class Election(_native.Election):
 
         text("key", key)
         patience = seconds("wait", wait)
-        if isinstance(tries, bool) or not isinstance(tries, int) or not 0 < tries < 2**32:
-            raise ValueError(f"tries is {tries!r}; give a number from 1 to {2**32 - 1}")
+        number("tries", tries, 1, COUNT_MAX)
         await self._begin()
         ticket, attempt = next(self._tickets), _Try()
         self._onces[ticket] = (work, attempt)
