@@ -442,7 +442,7 @@ async fn record(
     let ledger = store.ledger().ok_or_else(|| {
         Error::new(ErrorKind::Unsupported, "this store keeps no ledger of ticks; use another one")
     })?;
-    let marked = ledger.record(election.name(), led, &[step]).await?;
+    let marked = ledger.record(election.name(), term, &[step]).await?;
     marked.first().copied().ok_or_else(|| Error::new(ErrorKind::Corrupt, "the ledger said nothing"))
 }
 
