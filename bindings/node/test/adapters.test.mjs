@@ -7,13 +7,13 @@ import cron from "node-cron";
 import { Cron } from "tenure";
 import { fastifyTenure, runCoordinator, whileLeading } from "tenure/adapters";
 
-import { atEnd, elect, sqlite } from "./native-support.mjs";
+import { atEnd, begin, elect, sqlite } from "./native-support.mjs";
 import { until } from "./support.mjs";
 
 test("a tick of node-cron runs on the leader, once", async (t) => {
   const url = sqlite(t);
-  const [a, b] = [await elect(t, "cron", url, { atOnce: true }), await elect(t, "cron", url, { atOnce: true })];
-  await a.start();
+  const [a, b] = [await elect(t, "cron", url, { atOnce: true }), await elect(t, "cron", url, { atOnce: true, start: false })];
+  await begin(a);
   await b.start();
   const runs = [];
   const schedule = (name, election) => {
@@ -36,7 +36,7 @@ test("a tick of node-cron runs on the leader, once", async (t) => {
 test("what was claimed before is refused, also to a later leader, and keys must have an instant", async (t) => {
   const url = sqlite(t);
   const [a, b] = [await elect(t, "claims", url, { atOnce: true }), await elect(t, "claims", url, { atOnce: true, start: false })];
-  await a.start();
+  await begin(a);
   const [first, second] = [runCoordinator(a), runCoordinator(b)];
   const key = "job:with:colons:2026-11-18T17:00:00.000Z";
   assert.equal(await second.shouldRun(key, 1), false, "it does not lead");

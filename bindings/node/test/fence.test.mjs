@@ -14,7 +14,7 @@ import { createClient } from "redis";
 import { StaleTerm as SameStaleTerm, TenureError } from "tenure";
 import { FENCE_LUA, RedisFence, StaleTerm, check } from "tenure/fence";
 
-import { atEnd, elect } from "./native-support.mjs";
+import { atEnd, begin, elect } from "./native-support.mjs";
 import { REDIS, makeDatabase, unique, withPostgres, withRedis } from "./support.mjs";
 
 const isStale = (error) => {
@@ -24,10 +24,19 @@ const isStale = (error) => {
 };
 const isRefused = (error) => error instanceof TenureError && /no transaction is open/.test(error.message);
 
+/** A pool whose connections may be ended with their database. */
+function quietPool(connectionString) {
+  const pool = new pg.Pool({ connectionString });
+  pool.on("error", () => {});
+  pool.on("connect", (client) => client.on("error", () => {}));
+  return pool;
+}
+
 /** How each package runs `work(transaction, insert)` in a transaction, and what it has outside of one. */
 const PACKAGES = {
   pg: async (url) => {
     const client = new pg.Client(url);
+    client.on("error", () => {});
     await client.connect();
     return {
       outside: client,
@@ -50,14 +59,14 @@ const PACKAGES = {
     return { outside: db, end: () => db.end(), transaction };
   },
   kysely: async (url) => {
-    const db = new Kysely({ dialect: new PostgresDialect({ pool: new pg.Pool({ connectionString: url }) }) });
+    const db = new Kysely({ dialect: new PostgresDialect({ pool: quietPool(url) }) });
     const transaction = (work) => db.transaction().execute(
       (tx) => work(tx, (term) => tx.insertInto("effect").values({ term }).execute()),
     );
     return { outside: db, end: () => db.destroy(), transaction };
   },
   "drizzle on pg": async (url) => {
-    const pool = new pg.Pool({ connectionString: url });
+    const pool = quietPool(url);
     const db = drizzle(pool);
     const transaction = (work) => db.transaction((tx) => work(tx, (term) => tx.execute(sql`INSERT INTO effect VALUES (${term})`)));
     return { outside: db, end: () => pool.end(), transaction };
@@ -77,11 +86,12 @@ for (const [name, open] of Object.entries(PACKAGES)) {
     const { outside, transaction, end } = await open(database.url);
     atEnd(t, end);
     const eye = new pg.Client(database.url);
+    eye.on("error", () => {});
     await eye.connect();
     atEnd(t, () => eye.end());
     await eye.query("CREATE TABLE effect (term bigint)");
     const election = await elect(t, "fenced", database.url, { atOnce: true });
-    await election.start();
+    await begin(election);
     const { term } = election;
     const write = () => transaction(async (tx, insert) => {
       await check(tx, "fenced", term);
@@ -100,7 +110,7 @@ for (const [name, open] of Object.entries(PACKAGES)) {
 test("a pool is refused, since each query is another transaction", withPostgres, async (t) => {
   const database = await makeDatabase(true);
   atEnd(t, database.force);
-  const pool = new pg.Pool({ connectionString: database.url });
+  const pool = quietPool(database.url);
   atEnd(t, () => pool.end());
   await assert.rejects(check(pool, "fenced", 1), isRefused);
   await assert.rejects(check({}, "fenced", 1), /check does not know an object/);
@@ -123,7 +133,7 @@ for (const [name, open] of Object.entries(CLIENTS)) {
     atEnd(t, end);
     const [prefix, key] = [`${unique("f")}:`, unique("value")];
     const election = await elect(t, "fenced", `${REDIS.replace(/\/\d*$/, "")}/0?settle=off&prefix=${prefix}`, { atOnce: true });
-    await election.start();
+    await begin(election);
     const fence = new RedisFence(client, "fenced", election.term, { prefix });
     assert.equal(await fence.run(["SET", key, 1]), "OK");
     await assert.rejects(fence.run([]), /the command is none/);

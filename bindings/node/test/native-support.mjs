@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 
 import { Election } from "tenure";
 
-import { POSTGRES, REDIS, makeDatabase, unique, withPostgres, withRedis } from "./support.mjs";
+import { POSTGRES, REDIS, makeDatabase, unique, until, withPostgres, withRedis } from "./support.mjs";
 
 const PROJECT = fileURLToPath(new URL("..", import.meta.url));
 
@@ -61,13 +61,19 @@ export async function elect(t, name, url, options) {
   return election;
 }
 
+/** Takes part, and waits until this one leads: on a busy machine the first attempt may come to nothing. */
+export async function begin(election) {
+  await election.start();
+  await until(() => election.peekTerm() !== null, 60_000, "it does not lead");
+}
 /** A process that runs this code, with what it writes. */
 export class Child {
   lines = [];
   #waiting = [];
 
   constructor(t, code) {
-    const head = 'import { Election, Cron, Candidate } from "tenure"; const say = (...words) => console.log(words.join(" "));\n';
+    const head = 'import { Election, Cron, Candidate } from "tenure"; const say = (...words) => console.log(words.join(" "));\n'
+      + "const begin = async (one) => { await one.start(); while (one.peekTerm() === null) await new Promise((go) => setTimeout(go, 5)); };\n";
     const args = ["--input-type=module", "-e", head + code];
     this.process = spawn(process.execPath, args, { cwd: PROJECT, stdio: ["pipe", "pipe", "inherit"] });
     this.ended = new Promise((resolve) => this.process.on("close", (code, signal) => resolve({ code, signal })));

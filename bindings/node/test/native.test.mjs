@@ -7,7 +7,7 @@ import { setTimeout as later } from "node:timers/promises";
 import * as tenure from "tenure";
 import { Candidate, Cron, Election, LeadershipLost, OnceFailed, TenureError, metrics, nextTicks } from "tenure";
 
-import { STORES, elect, sqlite } from "./native-support.mjs";
+import { STORES, begin, elect, sqlite } from "./native-support.mjs";
 import { unique, until } from "./support.mjs";
 
 const tick = () => new Promise((resolve) => setImmediate(resolve));
@@ -33,7 +33,7 @@ for (const { kind, needs, open } of STORES) {
     // Without tables, advisory locks have no place for it.
     const metadata = kind === "advisory locks" ? {} : { metadata: { at: "http://a" } };
     const a = await elect(t, name, url, { ttl: "6s", label: "a", ...metadata });
-    await a.start();
+    await begin(a);
     assert.equal(a.isLeader(), true);
     const first = a.term;
     assert.ok(Number.isSafeInteger(first) && first > 0);
@@ -78,7 +78,7 @@ test("with start: false it takes no part, and can ask and tell", async (t) => {
   for (let turn = 0; turn < 20; turn++) await tick();
   assert.equal(await asks.currentLeader(), null);
   assert.equal(asks.isLeader(), false);
-  await asks.start();
+  await begin(asks);
   assert.equal(asks.isLeader(), true);
 });
 
@@ -98,7 +98,7 @@ test("lead resolves with what the work returned, and gives the lease back first"
 
 test("an exception gives leadership up, stops the election and goes on to the caller", async (t) => {
   const election = await elect(t, "broken", sqlite(t), { ttl: "60s" });
-  await election.start();
+  await begin(election);
   const failure = new Error("no paper");
   await assert.rejects(election.lead(() => { throw failure; }), (error) => error === failure);
   assert.equal(election.isLeader(), false);
@@ -188,7 +188,7 @@ test("runIfLeader registers its work, and does nothing on a follower", async (t)
   const url = sqlite(t);
   const [a, b] = [await elect(t, "if", url, { ttl: "60s", start: false }), await elect(t, "if", url, { ttl: "60s", start: false })];
   assert.equal(await a.runIfLeader(() => 1), undefined, "nobody leads yet");
-  await a.start();
+  await begin(a);
   await b.start();
   assert.equal(await b.runIfLeader(() => assert.fail("it does not lead")), undefined);
   const [begun, go] = [deferred(), deferred()];
@@ -211,7 +211,7 @@ test("runIfLeader registers its work, and does nothing on a follower", async (t)
 test("isLeader is relied upon: the lease is kept for the drain, or until done", async (t) => {
   const url = sqlite(t);
   const [a, b] = [await elect(t, "i8", url, { ttl: "60s", drain: "10s" }), await elect(t, "i8", url, { start: false })];
-  await a.start();
+  await begin(a);
   const term = a.peekTerm();
   assert.equal(a.isLeader(), true);
   let isStopped = false;
@@ -260,7 +260,7 @@ for (const { kind, needs, open } of STORES.slice(0, 3)) {
     const posted = await b.post("orders", { id: 7, z: 1, a: 2 }, { key: "seven" });
     assert.equal(posted.isNew, true);
     assert.deepEqual(await b.post("orders", { id: 7 }, { key: "seven" }), { id: posted.id, isNew: false });
-    await a.start();
+    await begin(a);
     const { term } = a;
     await b.notify("orders", { id: 9 });
     await b.post("orders", { id: 8 }, { key: "eight" });
@@ -361,7 +361,7 @@ test("secrets in URLs do not show", async () => {
 test("elections share a candidate", async (t) => {
   const candidate = await Candidate.open(sqlite(t), { label: "shared" });
   const many = await Promise.all(Array.from({ length: 50 }, (_, at) => elect(t, `e${at}`, candidate, { atOnce: true })));
-  await Promise.all(many.map((one) => one.start()));
+  await Promise.all(many.map(begin));
   assert.ok(many.every((one) => one.isLeader()));
   assert.equal(new Set(many.map((one) => one.id)).size, 1);
   await assert.rejects(Election.open("x", candidate, { label: "y" }), refused(/label is given/));
@@ -371,13 +371,13 @@ test("what is logged goes to the log that was given, an object first", async (t)
   const lines = [];
   const log = { info: (...line) => lines.push(line), error: () => { throw new Error("a log that fails"); } };
   const election = await elect(t, "logged", sqlite(t), { log });
-  await election.start();
+  await begin(election);
   await until(() => lines.some(([fields, message]) => fields.election === "logged" && /elected/.test(message)));
 });
 
 test("what is counted can be scraped", async (t) => {
   const election = await elect(t, "metered:1", sqlite(t));
-  await election.start();
+  await begin(election);
   await until(() => /leader_acquired_total\{[^}]*key_class="metered"[^}]*\} 1/.test(metrics()));
 });
 
