@@ -273,7 +273,7 @@ mod tests {
             let released = keys.released(&CandidateId::new("x", 1).unwrap());
             assert_eq!(all.election_of(&released), None);
             assert_eq!(all.election_of(&keys.kept()), None, "it was forgotten");
-            assert_eq!(hashed(&keys.lease), hashed(&keys.kept()), "{name}");
+            assert_eq!(hashed(&keys.companion), hashed(&keys.kept()), "{name}");
         }
         assert_eq!(keys("p:", "a").companion, "p:{p:a}:tenure");
         for key in ["{p:a}:tenure", "{q:a}:tenure", "p:{q:a}:tenure", "q:{p:a}:tenure"] {
