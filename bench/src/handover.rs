@@ -55,26 +55,12 @@ pub(crate) fn clean(
 
 /// The leader is killed. The bar is for p99 of the gap, in milliseconds.
 pub(crate) fn kill_9(engine: Engine, rounds: usize, bar: f64) -> Result<Section> {
-    let mut fleet = Fleet::new(Kind::Run, CANDIDATES, Ground::new(engine)?)?;
-    let mut raw = Yardstick::new(&fleet.ground)?;
-    let (mut gaps, mut overlaps) = (Vec::new(), 0);
-    for round in 0..rounds {
-        progress(round, rounds);
-        raw.measure()?;
-        let leader = fleet.leader()?;
-        let killed = fleet.kill(leader.process)?;
-        let next = fleet.successor(&leader)?;
-        overlaps += usize::from(next.at < killed);
-        gaps.push(next.at - killed);
-        fleet.replace(leader.process)?;
-        fleet.listen(CALM)?;
-    }
-    let gaps = Sample::of_durations(&gaps)?;
+    let (gaps, overlaps, raw) = deaths(Kind::Run, engine, rounds, Fleet::kill)?;
     let mut section = Section::new();
     section.number("kill -9 to elected, p50", gaps.median(), "ms");
     section.at_most("kill -9 to elected, p99", gaps.percentile(99), bar, "ms");
     section.never("elected before the other was killed", overlaps);
-    compare(&mut section, &gaps, &raw.sample()?);
+    compare(&mut section, &gaps, &raw);
     Ok(section)
 }
 
@@ -83,30 +69,41 @@ pub(crate) fn kill_9(engine: Engine, rounds: usize, bar: f64) -> Result<Section>
 pub(crate) fn die(engine: Engine, rounds: usize) -> Result<Section> {
     let mut section = Section::new();
     for (kind, ttl) in [(Kind::Run, "ttl 3 s"), (Kind::RunAtDefaults, "defaults")] {
-        let mut fleet = Fleet::new(kind, CANDIDATES, Ground::new(engine)?)?;
-        let mut raw = Yardstick::new(&fleet.ground)?;
-        let (mut gaps, mut overlaps) = (Vec::new(), 0);
-        for round in 0..rounds {
-            progress(round, rounds);
-            raw.measure()?;
-            let leader = fleet.leader()?;
-            let killed = fleet.die(leader.process)?;
-            let next = fleet.successor(&leader)?;
-            overlaps += usize::from(next.at < killed);
-            gaps.push(next.at - killed);
-            fleet.replace(leader.process)?;
-            fleet.listen(CALM)?;
-        }
-        let gaps = Sample::of_durations(&gaps)?;
+        let (gaps, overlaps, raw) = deaths(kind, engine, rounds, Fleet::die)?;
         section.at_most(&format!("{ttl}: death to elected, p50"), gaps.median(), 20.0, "ms");
         section.at_most(&format!("{ttl}: death to elected, p99"), gaps.percentile(99), 100.0, "ms");
         section.never(&format!("{ttl}: elected before the other was killed"), overlaps);
-        compare(&mut section, &gaps, &raw.sample()?);
+        compare(&mut section, &gaps, &raw);
     }
     let (new, kept) = releases(engine, rounds)?;
     section.number("a release over a new connection, p50", new.median(), "ms");
     section.number("a release over one that is there, p50", kept.median(), "ms");
     Ok(section)
+}
+
+/// Kills the leader time and again: the gaps until the next one, how many of these came before the
+/// death, and the raw writes of the same time.
+fn deaths(
+    kind: Kind,
+    engine: Engine,
+    rounds: usize,
+    kill: fn(&mut Fleet, usize) -> Result<Time>,
+) -> Result<(Sample, usize, Sample)> {
+    let mut fleet = Fleet::new(kind, CANDIDATES, Ground::new(engine)?)?;
+    let mut raw = Yardstick::new(&fleet.ground)?;
+    let (mut gaps, mut overlaps) = (Vec::new(), 0);
+    for round in 0..rounds {
+        progress(round, rounds);
+        raw.measure()?;
+        let leader = fleet.leader()?;
+        let killed = kill(&mut fleet, leader.process)?;
+        let next = fleet.successor(&leader)?;
+        overlaps += usize::from(next.at < killed);
+        gaps.push(next.at - killed);
+        fleet.replace(leader.process)?;
+        fleet.listen(CALM)?;
+    }
+    Ok((Sample::of_durations(&gaps)?, overlaps, raw.sample()?))
 }
 
 /// What a witness would save that kept a connection: a release for nobody, over a new one and over

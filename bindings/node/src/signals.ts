@@ -17,7 +17,7 @@ export function onSignals(signals: NodeJS.Signals[], stop: () => Promise<void>, 
   };
   const end = (signal: NodeJS.Signals) => {
     undo();
-    // Whoever else listens decides how the process ends.
+    // Another listener, if there is one, decides how the process ends.
     if (process.listenerCount(signal) === 0) process.kill(process.pid, signal);
   };
   for (const signal of signals) process.on(signal, told);

@@ -54,7 +54,7 @@ export function json(what: string, value: unknown): string {
   return written;
 }
 
-/** What was sent as JSON. Whoever wrote it without tenure may have sent anything. */
+/** What was sent as JSON. A program without tenure may have sent anything. */
 export function parsed(written: string): unknown {
   try {
     return JSON.parse(written);

@@ -365,7 +365,7 @@ impl Election {
                     match call.await {
                         Ended::Ok => Ok(()),
                         Ended::Failed(reason) => Err(reason),
-                        // The run is given up by whoever told it to stop.
+                        // The side that told it to stop gives the run up.
                         Ended::Lost => std::future::pending().await,
                     }
                 }

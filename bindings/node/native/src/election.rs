@@ -340,7 +340,7 @@ impl Election {
                 let call = calls.call(What::Once(run, ticket));
                 async move {
                     match call.await {
-                        // The run is given up by whoever told it to stop.
+                        // The side that told it to stop gives the run up.
                         Ended::Lost => std::future::pending().await,
                         other => ended(other),
                     }

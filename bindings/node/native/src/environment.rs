@@ -159,7 +159,7 @@ pub fn close_environment() -> u32 {
     u32::try_from(here().close()).unwrap_or(u32::MAX)
 }
 
-/// Whether the runtime can be had, so that whoever can't start a thread is told so early.
+/// Whether the runtime can be had, so that a program that can't start a thread is told so early.
 pub(crate) fn check_runtime() -> napi::Result<()> {
     runtime().map(drop).map_err(|error| raise(&error))
 }
